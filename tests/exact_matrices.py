@@ -28,12 +28,12 @@ from sklsb.exact.matrices import (
     log_matrix,
     log_matrix_of,
     log_sum,
+    log_transition_matrix,
     mixed,
     normalised,
     stay_if_impossible,
 )
 from sklsb.exact.precision import told_log_prob
-from sklsb.exact.transitions import log_transition_matrix
 from sklsb.targets.base import Target
 from sklsb.testing._expect import Array
 

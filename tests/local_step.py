@@ -18,7 +18,7 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.enumeration import neighbours
-from sklsb.exact.transitions import log_transition_matrix, rule_of
+from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,

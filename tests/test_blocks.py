@@ -22,8 +22,7 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.matrices import conditional
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import conditional, rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.samplers._lsb.fitting import Learning
 from sklsb.samplers._run.warnings import exact_hint

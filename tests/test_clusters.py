@@ -21,7 +21,7 @@ from sklsb import (
     exact,
     testing,
 )
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 
 INF = np.inf
 PATH, TRIANGLE = nx.path_graph(3), nx.complete_graph(3)
@@ -215,6 +215,14 @@ COMMIT = {"ising", "evidence", "frustrated", "potts zeros", "potts evidence", "n
 )
 def test_the_compiled_step_is_the_formula(name):
     testing.check_rule(rule_of(ClusterSampler(), TARGETS[name]), TARGETS[name])
+
+
+def test_what_measuring_overlooks_is_said(monkeypatch):
+    monkeypatch.setattr(testing._rules, "_MOST_ROUNDS", 1)
+    target = dense(3)
+    rule = rule_of(ClusterSampler(), target)
+    with pytest.raises(ValueError, match=r"transitions of SwendsenWang still lead .* more n_continuat"):
+        testing.measured_matrix(rule, target, n_continuations=1)
 
 
 @pytest.mark.parametrize("name", ["potts zeros", "potts evidence", "evidence"])

@@ -33,7 +33,7 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import absorb, prune, strike
-from sklsb.exact.elimination.schedule import scheduled
+from sklsb.exact.elimination.schedule import Route
 from sklsb.exact.elimination.slicing import HOPELESS, cliques, log2_work_of, work_of
 from sklsb.exact.elimination.trees import ContractionTree
 from sklsb.exceptions import ModelWarning
@@ -637,8 +637,9 @@ def test_a_small_probability_whose_products_underflow():
     tables = [((i, 3), table) for i, table in enumerate(to_three)] + [((3, 4), [[1, 1], [1, 2]])]
     found = ordered(strike(MarkovNetwork([2] * 5, tables)), pruned=False)
     axes = cliques(range(5), found.model.factors)
-    order, plan = scheduled(list(range(5)), axes, found.model.sizes, "marginals", math.inf)
-    elimination = Elimination(dataclasses.replace(found, order=order, schedule=plan))
+    route = Route(range(5), axes, found.model.sizes, "marginals", math.inf)
+    order = route.order
+    elimination = Elimination(dataclasses.replace(found, order=order, schedule=route.schedule()))
     assert order == list(range(5))
     assert elimination.marginals()[3, 1] == pytest.approx(1.5 * t, rel=1e-10, abs=0.0)
     assert elimination.passes.mode == LOG
@@ -1160,7 +1161,8 @@ def test_ctrl_c_between_chunks(ctrl_c, monkeypatch, after):
         if len(seen) == after + 1:
             signal.raise_signal(signal.SIGINT)
 
-    elimination = Elimination(ordered(strike(lattice(8))), LINEAR, interrupt)
+    elimination = Elimination(ordered(strike(lattice(8))), LINEAR)
+    elimination.passes.progress = interrupt
     with pytest.raises(KeyboardInterrupt):
         elimination.run()
     assert elimination.log_sum == exact.log_partition(lattice(8))

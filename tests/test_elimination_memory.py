@@ -16,7 +16,7 @@ from sklsb.exact.elimination.cost import MAX_WORK
 from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.elimination.schedule import depth_first, peak_of, scheduled
+from sklsb.exact.elimination.schedule import Route, depth_first
 from sklsb.exact.elimination.slicing import cliques, work_of
 from sklsb.exceptions import SamplerWarning
 
@@ -47,6 +47,16 @@ def laid_out(target, need, room):
     return dataclasses.replace(found, order=order, schedule=plan)
 
 
+def scheduled(*args):
+    route = Route(*args)
+    return route.order, route.schedule()
+
+
+def peak_of(*args):
+    route = Route(*args)
+    return route.peak, route.n_again
+
+
 def rooms(target, need):
     """Entries from enough for all messages to too few."""
     found = ordered(strike(target), pruned=False, need=need)
@@ -65,7 +75,7 @@ def test_answers_are_right_whatever_is_held(seed):
         for room in rooms(target, need):
             found = laid_out(target, need, room)
             elimination = Elimination(found, MAX if need == "state" else LINEAR)
-            n_tables = elimination.passes.plan.n_tables
+            n_tables = elimination.passes.plan.log_tables.size
             assert elimination.passes.memory.size == n_tables + found.schedule.n_entries
             if need == "state":
                 best = elimination.most_likely()
@@ -315,7 +325,8 @@ def test_work_said_is_work_done(monkeypatch, task):
         limits = MAX_WORK, 2.0**bits
         found = ordered(strike(target), pruned=False, need=need, limits=limits)
         n, made = found.cost.n_configurations, []
-        elimination = Elimination(found, MAX if need == "state" else LINEAR, made.append)
+        elimination = Elimination(found, MAX if need == "state" else LINEAR)
+        elimination.passes.progress = made.append
         work, _ = work_of(found.order, cliques(found.order, found.model.factors), found.model.sizes)
         if need == "sum":
             assert elimination.log_sum < math.inf
@@ -347,7 +358,7 @@ def test_draws_keep_all_messages():
     _, messages = work_of(found.order, axes, found.model.sizes)
     elimination = Elimination(found)
     plan = elimination.passes.plan
-    assert plan.n_entries == plan.n_tables + messages
+    assert plan.n_entries == plan.log_tables.size + messages
     once = exact.elimination_cost(target, "sample")
     assert once.log2_memory >= np.log2(8 * messages)
 

@@ -13,7 +13,7 @@ from sklsb.exact.elimination import layout, passes
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import Factor
-from sklsb.exact.elimination.schedule import scheduled
+from sklsb.exact.elimination.schedule import Route
 from sklsb.exact.elimination.slicing import cliques
 
 # Entries of a clique laid out with care, of a block, and of a joined table.
@@ -45,7 +45,7 @@ def joint(factors, sizes):
 def plan_of(order, factors, sizes):
     """Lay out all messages and their beliefs beside each other."""
     axes = cliques(order, factors)
-    _, schedule = scheduled(order, axes, sizes, "marginals", np.inf)
+    schedule = Route(order, axes, sizes, "marginals", np.inf).schedule()
     return build(order, factors, sizes, schedule=schedule)
 
 
@@ -133,7 +133,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch, seed, mode):
     results = []
     for n_jobs in (1, 2, 3):
         made: list[int] = []
-        found = Passes(plan, n, mode, made.append, n_jobs)
+        found = Passes(plan, n, mode, n_jobs)
+        found.progress = made.append
         value = found.forward(x)
         assert made
         assert sum(made) == int(plan.buckets.message_size @ plan.buckets.k)

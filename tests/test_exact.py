@@ -11,7 +11,7 @@ from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 from sklsb import Ising, LSBSampler, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
 from sklsb.exact.enumeration import neighbours
-from sklsb.exact.transitions import log_transition_matrix
+from sklsb.exact.matrices import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning
 
 EPS = np.finfo(float).eps

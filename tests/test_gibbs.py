@@ -27,7 +27,7 @@ from sklsb import (
 )
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.ensembles.rules import Systematic
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     SamplerWarning,

@@ -22,7 +22,7 @@ from sklsb import (
     testing,
 )
 from sklsb._kernels.enumeration import ball_size
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import SamplerWarning, ShortRunWarning
 
 INF = np.inf

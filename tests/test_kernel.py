@@ -25,7 +25,7 @@ from sklsb._kernels import _jit, contract, numeric
 from sklsb._kernels.rules import chromatic
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.ensembles.rules import Balanced
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe, check_caches
 

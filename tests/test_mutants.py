@@ -163,7 +163,7 @@ def triple(package):
 
 def check_rule_of(package, sampler, target, n_continuations=48):
     anew("exact_matrices")  # has the formula
-    rule = package.exact.transitions.rule_of(sampler, target)
+    rule = package.exact.matrices.rule_of(sampler, target)
     package.testing.check_rule(rule, target, n_continuations=n_continuations)
 
 
@@ -222,7 +222,7 @@ def check_given_clusters(package):
 def check_mixture(package):
     anew("exact_matrices")  # has the formula of a part
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
-        one = package.exact.transitions.rule_of(package.GibbsSampler("random"), target)
+        one = package.exact.matrices.rule_of(package.GibbsSampler("random"), target)
         other = inside(package, "ensembles.rules").Balanced(package.Barker().table())
         package.testing.check_rule(
             inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target
@@ -1057,9 +1057,9 @@ MUTANTS = {
         "a draw is possible",
     ),
     "values that are left named as the first ones": Mutant(
-        ENGINE,
-        "names[i, : left.size] = np.asarray(self.target.values)[left]",
-        "names[i, : left.size] = np.asarray(self.target.values)[: left.size]",
+        "exact/elimination/reduce.py",
+        "found[i, : left.size] = every[left]",
+        "found[i, : left.size] = every[: left.size]",
         check_exact_draws,
         "a draw is possible",
     ),
@@ -1102,6 +1102,13 @@ MUTANTS = {
         MESSAGES,
         "at += buckets.given_stride[g] * x[buckets.given_variable[g]]",
         "at += 0 * buckets.given_stride[g] * x[buckets.given_variable[g]]",
+        check_conditionals,
+        "a draw is possible|draws have their prob",
+    ),
+    "the rest of a block at the values of other names": Mutant(
+        "exact/elimination/blocks.py",
+        "row[left] = np.arange(left.size)",
+        "row[: left.size] = np.arange(left.size)",
         check_conditionals,
         "a draw is possible|draws have their prob",
     ),

@@ -102,7 +102,7 @@ def check_default_burn_in(package):
 
 
 def check_scans(package):
-    rule = inside(package, "exact.transitions").rule_of
+    rule = inside(package, "exact.matrices").rule_of
     assert type(rule(package.GibbsSampler(), lattice(package))).__name__ == "Chromatic", "by colour"
 
 

@@ -7,19 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, cases, checks, imported
+from planted import Mutant, anew, cases, checks, imported, inside
 
 SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES = (
+INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES, PLAN, LAYOUT, ORDER, SLICING, COST = (
     f"exact/elimination/{name}.py"
-    for name in ("independent", "marginals", "engine", "schedule", "trees")
+    for name in (
+        *("independent", "marginals", "engine", "schedule", "trees"),
+        *("plan", "layout", "order", "slicing", "cost"),
+    )
 )
-NAMES, ANSWERS = "targets/_names.py", "exact/elimination/answers.py"
-SPREAD, MESSAGES, MOVES_OF_TREES = (
-    f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees")
+NAMES, ANSWERS, MATRICES = "targets/_names.py", "exact/elimination/answers.py", "exact/matrices.py"
+SPREAD, MESSAGES, MOVES_OF_TREES, GREEDY = (
+    f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees", "order")
 )
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
 MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
@@ -29,8 +32,9 @@ FAST_STEP, FAST_RBM, FAST_LEARNING = (
     f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
 )
 COMPILED, FAST_ENSEMBLE = (f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble"))
-UAI, BIF, QUBO, RESULTS, COMPRESSION = (
-    f"io/{name}.py" for name in ("uai", "bif", "qubo", "uai_results", "_compression")
+UAI, BIF, QUBO, RESULTS, COMPRESSION, FORMATS, TOKENS = (
+    f"io/{name}.py"
+    for name in ("uai", "bif", "qubo", "uai_results", "_compression", "_formats", "_tokens")
 )
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
@@ -64,7 +68,7 @@ def check_machine_views(package):
     package.testing.check_target(extreme, n_states=4)
     tiny = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     anew("exact_matrices")  # has the formula
-    rule = package.exact.transitions.rule_of(package.GibbsSampler("systematic"), tiny)
+    rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), tiny)
     package.testing.check_rule(rule, tiny, n_continuations=2)
 
 
@@ -86,7 +90,7 @@ def check_function(package):
     given = target.condition({0: 0, 2: 0, 3: 2})
     sampler = package.GibbsSampler(block_size=2)
     anew("exact_matrices")  # has the formula
-    rule = package.exact.transitions.rule_of(sampler, given)
+    rule = package.exact.matrices.rule_of(sampler, given)
     package.testing.check_rule(rule, given, n_continuations=2)
 
 
@@ -118,6 +122,52 @@ def check_underflow(package):
     tests.test_a_small_probability_whose_products_underflow()
     tests.test_messages_of_nothing_but_small_numbers()
     tests.test_what_was_lost_before_a_message_of_zeros_is_not_forgotten()
+
+
+def check_layouts(package):
+    """Tables of large cliques are joined, some of them over several inner axes."""
+    tests = anew("test_elimination_passes")
+    for arrangement in tests.LAYOUTS[1:3]:
+        with pytest.MonkeyPatch.context() as patch:
+            tests.test_variables_conditioned_on_shift_joined_tables(patch, 4, arrangement)
+
+
+def check_costs(package):
+    """The cheapest order of a chain, and of a star whose middle comes last, by hand."""
+    exact, two = package.exact, np.ones((2, 2))
+    chain = package.MarkovNetwork([2] * 6, [((i, i + 1), two + np.eye(2)) for i in range(5)])
+    cost = exact.elimination_cost(chain, "most_likely")
+    assert cost.log2_work == pytest.approx(np.log2(5 * 4 + 2)), "entries of the tables"
+    with pytest.raises(ValueError, match="bytes of memory"):
+        exact.log_partition(chain, max_memory=500)
+    model = inside(package, "exact.elimination.reduce").strike(chain)
+    order = inside(package, "exact.elimination.order")
+    work = order.greedy_work([5, 0, 2, 4, 1, 3], model.factors, model.sizes, 100.0)
+    assert work == 5 * 4 + 2, "entries of the greedy order"
+    near = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]  # a ring: a neighbour is gained
+    ring = package.MarkovNetwork([2] * 5, [(pair, two + np.eye(2)) for pair in near])
+    model = inside(package, "exact.elimination.reduce").strike(ring)
+    work = order.greedy_work(list(range(5)), model.factors, model.sizes, 100.0)
+    assert work == 3 * 8 + 4 + 2, "entries of the greedy order"
+
+
+def check_joint(package):
+    rng = np.random.default_rng(0)
+    chain = package.MarkovNetwork([2] * 5, [((i, i + 1), rng.random((2, 2))) for i in range(4)])
+    x, p = package.exact.states(chain), package.exact.probabilities(chain)
+    expected = np.zeros((2, 2))
+    np.add.at(expected, tuple(x[:, [0, 2]].T), p)
+    found = package.exact.marginals(chain, [0, 2])["p"].values
+    assert np.allclose(found, expected, rtol=0, atol=1e-13), "joint probabilities"
+
+
+def check_matrices(package):
+    """Matrices by formula leave their target invariant."""
+    target = package.Ising([[0.0, 0.9], [0.9, 0.0]], [0.4, -0.2])
+    p = package.exact.probabilities(target)
+    matrix = package.exact.transition_matrix(package.LSBSampler("barker", lazy=0.3), target)
+    assert np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-13), "sums of rows"
+    assert np.allclose(p @ matrix, p, rtol=0, atol=1e-13), "the target is left invariant"
 
 
 def check_most_likely(package):
@@ -177,10 +227,24 @@ def check_uai(package):
 def check_bad_uai(package):
     tests = anew("test_io")
     with tempfile.TemporaryDirectory() as folder:
-        for text in ("MARKOV 2 2 2 1 2 0 0 4 1 2 3 4", "MARKOV 1 2 1 1 0 2 1 2 3"):
+        for text in (
+            "MARKOV 2 2 2 1 2 0 0 4 1 2 3 4",
+            "MARKOV 1 2 1 1 0 2 1 2 3",
+            "MARKOV 1 2 1 1 0 2 1 inf",
+        ):
             path = tests.save(Path(folder), text)
             with pytest.raises(package.io.FormatError):
                 package.io.uai.read_uai(path)
+
+
+def check_suffixes(package):
+    """Of the suffixes that fit the longest one counts."""
+    register, read_model = package.io.register, package.io.read_model
+    register("two", ".two.lines")(lambda path: "two")
+    register("lines", ".lines")(lambda path: "lines")
+    with tempfile.TemporaryDirectory() as folder:
+        assert read_model(Path(folder, "a.two.lines")) == "two", "the longest suffix counts"
+        assert read_model(Path(folder, "a.lines")) == "lines"
 
 
 def check_bif(package):
@@ -290,10 +354,15 @@ CHECKS = [
     check_memory,
     check_trees,
     check_underflow,
+    check_layouts,
+    check_costs,
+    check_joint,
+    check_matrices,
     check_most_likely,
     check_independent,
     check_uai,
     check_bad_uai,
+    check_suffixes,
     check_bif,
     check_edges,
     check_results,
@@ -530,12 +599,71 @@ MUTANTS = {
     ),
     "a most likely state by sums where maxima belong": Mutant(
         ENGINE,
-        "elimination = Elimination(found, MAX, n_jobs=n_jobs)",
-        "elimination = Elimination(found, LINEAR, n_jobs=n_jobs)",
+        "elimination = Elimination(found, MAX, n_jobs)",
+        "elimination = Elimination(found, LINEAR, n_jobs=1)",
         check_most_likely,
         "another state is more probable",
     ),
+    "constants of barren variables counted twice": Mutant(
+        PLAN,
+        "math.fsum(tops[n:])",
+        "math.fsum(tops)",
+        check_answers,
+        ".",
+    ),
+    "a table left out where tables are joined": Mutant(
+        LAYOUT, "members.append(f)", "pass", check_layouts, "."
+    ),
+    "kept variables summed out like all others": Mutant(
+        ORDER,
+        "late=np.array([int(v in late) for v in variables]",
+        "late=np.array([0 for v in variables]",
+        check_joint,
+        "joint probabilities",
+    ),
+    "work without the values of the variable summed out": Mutant(
+        SLICING,
+        "(messages * sizes[list(order)]).sum()",
+        "messages.sum()",
+        check_costs,
+        "entries of the tables",
+    ),
+    "a limit of memory that is not kept": Mutant(
+        COST,
+        "and cost.log2_memory <= math.log2(max_memory)",
+        "",
+        check_costs,
+        "DID NOT RAISE",
+    ),
+    "neighbours that an elimination does not connect": Mutant(
+        GREEDY,
+        "graph.near[u, w] |= graph.near[v, w]",
+        "graph.near[u, w] |= np.uint64(0)",
+        check_costs,
+        "entries of the greedy order",
+    ),
+    "the way back of a step by formula upside down": Mutant(
+        MATRICES,
+        "(log_sum - log_sum[to, 0])",
+        "(log_sum[to, 0] - log_sum)",
+        check_matrices,
+        "is left invariant",
+    ),
     # Files
+    "a model read by the shorter of two suffixes": Mutant(
+        FORMATS,
+        "return max(fitting, key=lambda one: len(one[0]))[1]",
+        "return min(fitting, key=lambda one: len(one[0]))[1]",
+        check_suffixes,
+        "the longest suffix",
+    ),
+    "numbers that are not finite": Mutant(
+        TOKENS,
+        "~((values >= low) & np.isfinite(values))",
+        "~(values >= low)",
+        check_bad_uai,
+        "DID NOT RAISE",
+    ),
     "tables of a file with the axes turned": Mutant(
         UAI,
         "low=0.0).reshape(shape))",

@@ -33,7 +33,7 @@ from sklsb.ensembles.rules import (
     RandomBlocks,
     Systematic,
 )
-from sklsb.exact.transitions import log_transition_matrix, rule_of
+from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.extending import implements
 from sklsb.testing import _rules as measuring
 

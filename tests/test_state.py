@@ -18,7 +18,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import Algorithm, FixedRuleSampler
 from sklsb.samplers._run import run as _run

@@ -14,7 +14,7 @@ from sklsb.balancing import Barker
 from sklsb.ensembles import streams
 from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.streams import PURPOSES, Streams, spawn
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 
 TARGET = dense(5, scale=0.3)
 SINGLE = Balanced(Barker().table())

@@ -35,7 +35,7 @@ from sklsb.balancing import Barker, Mixture
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Swap
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.transitions import log_transition_matrix, rule_of
+from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,

@@ -78,7 +78,32 @@ class Threaded:
                 raise
 
 
-class Ensemble(Threaded):
+class Streamed(Threaded):
+    """Chains with a row of arrays and a stream each."""
+
+    chains: Chains
+    streams: Streams
+    rule: Any
+    counters: Counters
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def forget_acceptance(self) -> None:
+        """Reset the mean acceptance."""
+        self.chains.acceptance[:] = 0.0
+        self.chains.refusable[:] = 0
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Add evaluations of each chain that were made elsewhere."""
+        self.chains.evaluations[:, 0] += n
+
+
+class Ensemble(Streamed):
     """Chains that a compiled rule moves, each with its own streams of random numbers.
 
     ``states``, (n_chains, n_sites), are copied; ``n_jobs`` threads never change a chain.
@@ -118,13 +143,6 @@ class Ensemble(Threaded):
         )
         distinguish(view, rule, self.chains.part)
         self._up_to_date = False
-
-    def __len__(self) -> int:
-        return len(self.streams)
-
-    def state(self) -> ChainState:
-        """All that the chains need to go on, bit for bit; copies."""
-        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     @classmethod
     def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
@@ -177,15 +195,6 @@ class Ensemble(Threaded):
             given = self.view, self.rule, self.chains
             self._over_chains(lambda span: run.start(*given, span, False))
             self._up_to_date = True
-
-    def forget_acceptance(self) -> None:
-        """Reset the mean acceptance."""
-        self.chains.acceptance[:] = 0.0
-        self.chains.refusable[:] = 0
-
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Add evaluations of each chain that were made elsewhere."""
-        self.chains.evaluations[:, 0] += n
 
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""

@@ -1,4 +1,4 @@
-r"""Exact answers: by elimination on models made of factors, by enumeration on small targets.
+"""Exact answers: by elimination on models made of factors, by enumeration on small targets.
 
 **Elimination** sums variables out one after another. `log_partition`, `marginals`, `most_likely`
 and `sample` do so on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
@@ -9,13 +9,6 @@ Matrices are computed in NumPy from ``target.log_ratios`` and the tabulated bala
 independently of the compiled kernels, for which they are the reference. They are meant for
 documentation and tests, on targets of up to about 12 two-valued variables. In a state of
 probability zero, which no chain reaches, a chain stays.
-
-With w_m(x) = g(exp l_m(x)) and Z(x) the sum of w over the moves, the chain makes move m with
-probability
-
-.. math:: T_m(x) = \frac{w_m(x)}{Z(x)} \min \left( 1, \frac{Z(x)}{Z(x^m)} \right)
-
-and otherwise stays.
 """
 
 from sklsb.exact.elimination.answers import (
@@ -26,11 +19,7 @@ from sklsb.exact.elimination.answers import (
     sample,
 )
 from sklsb.exact.enumeration import probabilities, states
-from sklsb.exact.matrices import log_matrix
-from sklsb.exact.transitions import (
-    mutual_information,
-    transition_matrix,
-)
+from sklsb.exact.matrices import log_matrix, mutual_information, transition_matrix
 
 __all__ = [
     "elimination_cost",

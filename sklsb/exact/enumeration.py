@@ -12,7 +12,6 @@ MAX_STATES = 2**14
 
 
 def count(target: Target) -> int:
-    """Count the states; refuse targets with more than `MAX_STATES`."""
     n = math.prod(target.cardinalities.tolist())
     if n > MAX_STATES:
         raise ValueError(

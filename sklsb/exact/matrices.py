@@ -1,11 +1,11 @@
-"""Transition matrices of the rules of `LSBSampler`, by formula, on small targets.
+"""What a sampler does on a small target: its transition matrix, by formula.
 
 Computed in NumPy from log p and log-ratios alone, independently of the compiled kernels, for which
 they are the reference. In impossible states, which no chain reaches, a chain stays.
 """
 
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture
+from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Rule
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import count, digits_of, neighbours, states
 from sklsb.exact.precision import told_log_prob
@@ -55,16 +55,97 @@ def log_matrix(rule: Any, target: Target) -> Array:
     )
 
 
-def matrix(rule: Any, target: Target) -> Array:
-    """Transition matrix of a rule."""
-    found: Array = np.exp(log_matrix(rule, target))
-    return found
-
-
 def matrix_by_formula(rule: Any) -> bool:
     """Whether there is a formula for a rule and for the rules inside it."""
     known = log_matrix.dispatch(type(rule)) is not log_matrix.dispatch(object)
     return known and all(matrix_by_formula(part) for part in rule.facts.parts)
+
+
+@runtime_checkable
+class HasRule(Protocol):
+    """A sampler that knows its rule on a target."""
+
+    def _rule(self, target: Target) -> Rule: ...
+
+
+def rule_of(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Rule:
+    """Return the rule of a sampler or a balancing function on a target; a rule as it is."""
+    if isinstance(sampler, BalancingFunction):
+        return Balanced(sampler.table())
+    return sampler._rule(target) if isinstance(sampler, HasRule) else sampler
+
+
+def log_transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Array:
+    """Return the logarithm of `transition_matrix`, also where probabilities underflow."""
+    return log_matrix(rule_of(sampler, target), target)
+
+
+def transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Array:
+    r"""Probability of going from each state to each other state in one transition.
+
+    .. math:: P(x, x^m) = (1 - \lambda) Q_m(x) A_m(x), \quad
+              P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
+
+    with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
+    With ``fast=True``, Q uses first-order log-ratios and A is the full Metropolis-Hastings ratio;
+    several flips are summed over all sequences that may be drawn.
+
+    Parameters
+    ----------
+    sampler : LSBSampler, BalancingFunction or rule
+        A fitted sampler stands for its frozen function, an unfitted one for the function it
+        would start with, and a function for the locally balanced steps that use it. Other rules
+        need a formula of yours, see `log_matrix`.
+    target : Target
+        A target with at most 2**14 states.
+
+    Returns
+    -------
+    ndarray of shape (n_states, n_states)
+        Row: where the transition starts, in the order of `states`. The diagonal is computed
+        directly, not as 1 minus the rest of the row.
+
+    Raises
+    ------
+    ValueError
+        If there are more states.
+    TypeError
+        If there is no formula for the rule.
+
+    Examples
+    --------
+    >>> from sklsb import Ising, Sqrt, exact
+    >>> one_spin = Ising([[0.0]], field=[0.5])
+    >>> exact.transition_matrix(Sqrt(), one_spin).round(3)
+    array([[0.   , 1.   ],
+           [0.368, 0.632]])
+    """
+    found: Array = np.exp(log_transition_matrix(sampler, target))
+    return found
+
+
+def mutual_information(sampler: HasRule | BalancingFunction | Rule, target: Target) -> float:
+    r"""Mutual information of two consecutive states in stationarity, in nats.
+
+    .. math:: I = \sum_{x, x'} p(x) P(x, x') \log \frac{P(x, x')}{p(x')}
+
+    Parameters
+    ----------
+    sampler, target
+        As for `transition_matrix`, as are the errors.
+
+    Returns
+    -------
+    float
+        Between 0 (independent draws) and the entropy of p (a chain that never moves).
+    """
+    log_p = told_log_prob(target, states(target), likely=True)
+    log_p = log_p - logsumexp(log_p)
+    log_t = log_transition_matrix(sampler, target)
+    joint = np.exp(log_p[:, None] + log_t)
+    with np.errstate(invalid="ignore"):
+        terms = joint * (log_t - log_p)
+    return float(np.where(joint > 0, terms, 0.0).sum())
 
 
 # ----------------------------------------------------------------- single changes by weight
@@ -121,7 +202,6 @@ def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
 
 
 def locally_balanced(rule: Balanced, target: Target) -> Transitions:
-    """Transitions of a locally balanced step that is not lazy."""
     return by_weight(neighbours(target), log_weights(rule, log_ratios(target)))
 
 
@@ -185,7 +265,6 @@ def mixed(parts: list[Transitions], lazy: float) -> Transitions:
 
 
 def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
-    """Transitions that propose one change, or several together."""
     function = Tabulated(rule.table)
     if isinstance(rule, Balanced):
         parts = [locally_balanced(rule, target)]
@@ -196,14 +275,6 @@ def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
     else:  # the last flip is left out in every second transition
         parts = [_first_order(function, target, n) for n in (rule.n_flips - 1, rule.n_flips)]
     return mixed(parts, rule.lazy)
-
-
-@log_matrix.register
-def _(rule: Redraw, target: Target) -> Array:
-    log_p = told_log_prob(target, states(target), likely=True)
-    possible = (log_p > -np.inf)[:, None]
-    with np.errstate(divide="ignore"):
-        return np.where(possible, log_p - logsumexp(log_p), np.log(np.eye(log_p.size)))
 
 
 def log_matrix_of(found: Transitions) -> Array:
@@ -278,6 +349,12 @@ def conditional(target: Target, block: NDArray[Any]) -> Array:
     rest = np.delete(np.arange(target.n_sites), block.astype(np.int64))
     same = (x[:, None, rest] == x[None, :, rest]).all(axis=2)
     return stay_if_impossible(normalised(np.where(same, log_p, -np.inf)), log_p)
+
+
+@log_matrix.register
+def _(rule: Redraw, target: Target) -> Array:
+    log_p = told_log_prob(target, states(target), likely=True)
+    return stay_if_impossible(np.tile(log_p - logsumexp(log_p), (log_p.size, 1)), log_p)
 
 
 @log_matrix.register

@@ -10,7 +10,6 @@ from sklsb import exact
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Rule
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.matrices import matrix as formula
 from sklsb.exact.matrices import matrix_by_formula
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
@@ -73,7 +72,7 @@ class _Outcomes:
     """Outcomes of a box and the next number, for many continuations."""
 
     def __init__(self, target: Target, rule: Rule, n_continuations: int = 48):
-        self.probe = RuleProbe(target, rule)
+        self.rule, self.probe = rule, RuleProbe(target, rule)
         self.x = exact.states(target)
         self.index = {state.tobytes(): i for i, state in enumerate(self.x)}
         # Half at the ends, where rare outcomes are.
@@ -139,9 +138,13 @@ def _divide(starts: NDArray[np.int64], outcomes: _Outcomes, n_uniforms: int) -> 
             there = outcomes.ends(np.full(_N_TRIALS, start), trials)
             wrong |= there != ends[cells.of(start, trials)]
         if not wrong.any():
-            break
+            return cells
         outcomes.later = np.concatenate([outcomes.later, trials[wrong][:_MOST_ADDED]])
-    return cells
+    raise ValueError(
+        f"After {_MOST_ROUNDS} rounds, transitions of {type(outcomes.rule).__name__} still lead "
+        f"elsewhere than was measured, at {wrong.mean():.2g} of random numbers. Take a smaller "
+        "target, or more n_continuations."
+    )
 
 
 def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
@@ -168,6 +171,11 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
     -------
     ndarray of shape (n_states, n_states)
         In the order of `sklsb.exact.states`. A chain stays in a state of probability zero.
+
+    Raises
+    ------
+    ValueError
+        If outcomes are still overlooked after eight rounds.
     """
     x = exact.states(target)
     possible = np.flatnonzero(target.log_prob(x) > -np.inf)
@@ -225,12 +233,17 @@ def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
     largest = found[np.ix_(possible, ~possible)].max(initial=0.0)
     expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
     if matrix_by_formula(rule):
-        expect_near(found, formula(rule, target), gate, "the step against the formula at (x, x')")
+        expect_near(
+            found,
+            exact.transition_matrix(rule, target),
+            gate,
+            "the step against the formula at (x, x')",
+        )
 
 
 def _check_draws(rule: Rule, target: Target) -> None:
     """Compare many transitions from each state with the formula of a rule that seeds numbers."""
-    expected = formula(rule, target)
+    expected = exact.transition_matrix(rule, target)
     log_p = log_probabilities(target)
     gate = EPS * 64 * len(expected) + cancelled(target)
     expect_invariant(expected, target, rule.facts.reversible, gate, "formula")

@@ -14,8 +14,7 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.ensembles.streams import MANY
-from sklsb.exact.matrices import matrix_by_formula
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import matrix_by_formula, rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.targets.base import States, Target

@@ -32,7 +32,7 @@ from sklsb import (
 )
 from sklsb._kernels._jit import interpreted
 from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
-from sklsb.exact.transitions import rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.storage.codec import packed, unpacked
 from sklsb.testing import check_balancing, check_rule, check_target
 

@@ -11,7 +11,6 @@ from sklsb._kernels.elimination.messages import advance, count_from, join_block
 
 @inlined
 def _is_zero(memory, at, n):
-    """Whether a block of a belief is zero throughout."""
     j = 0
     while j < n and memory[np.uint64(at + j)] == 0.0:
         j += 1
@@ -20,7 +19,6 @@ def _is_zero(memory, at, n):
 
 @inlined
 def _exponentiate(block, k, n):
-    """Turn logarithms into weights, the largest of which is 1 at each place."""
     for j in range(n):
         top = -np.inf
         for v in range(k):
@@ -50,7 +48,6 @@ def _share_out(memory, at, room, k, n):
 
 @inlined
 def _sum(values, n):
-    """Sum in four parts, which a processor adds at once."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     whole = n - n % 4
     for j in range(0, whole, 4):
@@ -82,8 +79,8 @@ def _pass_on(buckets, memory, room, i, f, v, values, total):
             memory[at + np.uint64(buckets.offset[first + np.uint64(j)])] += values[j]
 
 
-@inlined
-def _clear_below(buckets, memory, i):
+@kernel
+def clear_below(buckets, memory, i):
     """Set the beliefs below a bucket to zero: until now, other arrays may have lain there."""
     for f in range(buckets.factor_start[i], buckets.factor_start[i + 1]):
         sender = buckets.sender[f]
@@ -91,13 +88,6 @@ def _clear_below(buckets, memory, i):
             first = buckets.belief[sender]
             for j in range(buckets.message_size[sender]):
                 memory[np.uint64(first + j)] = 0.0
-
-
-@inlined
-def _keep(room, n):
-    """Add a block of probabilities to those kept for scattered factors."""
-    for j in range(n):
-        room.kept[j] += room.block[j]
 
 
 @inlined
@@ -126,7 +116,8 @@ def _spread_block(buckets, memory, at, room, marginal, i, mode):
         for f in range(buckets.factor_start[i], scattered):
             _pass_on(buckets, memory, room, i, f, v, row, total)
     if scattered < buckets.factor_start[i + 1]:
-        _keep(room, k * n)
+        for j in range(k * n):
+            room.kept[j] += room.block[j]
 
 
 @inlined
@@ -163,7 +154,7 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
             i -= 1
             continue
         if block == 0:
-            _clear_below(buckets, memory, i)
+            clear_below(buckets, memory, i)
         n = buckets.inner_size[i]
         entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
         last = min(n_blocks, block + 1 + (budget - spent) // entries)
@@ -176,12 +167,6 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
             i, block = i - 1, 0
     progress[0], progress[1] = i, block
     return made
-
-
-@kernel
-def clear_below(buckets, memory, i):
-    """Call `_clear_below` from Python."""
-    _clear_below(buckets, memory, i)
 
 
 @kernel

@@ -11,7 +11,7 @@ from sklsb._kernels.elimination.buckets import CONSTANT, LARGE, LINEAR, MAX, RUN
 SMALLEST = -1022.0
 
 
-@inlined
+@kernel
 def place(buckets, x, base):
     """Compute where each factor begins, given the values of the variables conditioned on."""
     for f in range(buckets.position.size):
@@ -19,12 +19,6 @@ def place(buckets, x, base):
         for g in range(buckets.given_start[f], buckets.given_start[f + 1]):
             at += buckets.given_stride[g] * x[buckets.given_variable[g]]
         base[f] = at
-
-
-@kernel
-def place_all(buckets, x, base):
-    """Call `place` from Python."""
-    place(buckets, x, base)
 
 
 @inlined
@@ -111,11 +105,8 @@ def join_block(buckets, memory, room, i, fresh, mode):
     If ``fresh``, the scattered ones are joined anew.
     """
     n, k = buckets.inner_size[i], buckets.k[i]
-    first, middle, last = (
-        buckets.factor_start[i],
-        buckets.scattered_start[i],
-        buckets.factor_start[i + 1],
-    )
+    first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
+    middle = buckets.scattered_start[i]
     if fresh and middle < last:
         for v in range(k):
             row = room.common[v * n : (v + 1) * n]
@@ -246,9 +237,9 @@ def _forget_range(room, n, mode):
         room.least[j] = np.inf
 
 
-@inlined
-def _finish(buckets, memory, room, scales, i, mode):
-    """Scale a message by its largest entry; return whether it is all zero."""
+@kernel
+def finish(buckets, memory, room, scales, i, mode):
+    """Scale a message by its largest entry, which is in ``room``; return whether it is all zero."""
     nothing = 0.0 if mode == LINEAR else -np.inf
     top, least = nothing, np.inf
     for j in range(buckets.inner_size[i]):
@@ -286,7 +277,7 @@ def send(buckets, memory, base, room, scales, progress, mode, budget):
         spent += entries * (last - block) + 64
         block = last
         if block == n_blocks:
-            if _finish(buckets, memory, room, scales, i, mode):
+            if finish(buckets, memory, room, scales, i, mode):
                 progress[2] = 1
                 break
             i, block = i + 1, 0
@@ -299,12 +290,6 @@ def send_part(buckets, memory, base, room, mode, i, first, last):
     """Make some blocks of a message: threads may make others at once, in rooms of their own."""
     _forget_range(room, buckets.inner_size[i], mode)
     _send_blocks(buckets, memory, base, room, i, first, last, mode)
-
-
-@kernel
-def finish(buckets, memory, room, scales, i, mode):
-    """Finish a message made in parts, whose largest and smallest entries are in ``room``."""
-    return _finish(buckets, memory, room, scales, i, mode)
 
 
 @inlined

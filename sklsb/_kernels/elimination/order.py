@@ -83,7 +83,6 @@ def _bit(v):
 
 @inlined
 def _remove(graph, v):
-    """Connect the neighbours of a variable with each other and remove it."""
     words = graph.near.shape[1]
     n = _list(graph.near[v], graph.one)
     for a in range(n):

@@ -53,21 +53,18 @@ _TASKS: dict[str, Need] = {
 
 
 def check_target(target: Any) -> Target:
-    """Return the target; refuse anything else."""
     if not isinstance(target, Target):
         raise not_a_target(target)
     return target
 
 
 def observing(target: Any, evidence: Mapping[Any, Any] | None) -> Target:
-    """Return the target with evidence, if there is any."""
     check_target(target)
     nothing = evidence is None or (isinstance(evidence, Mapping) and not evidence)
     return target if nothing else target.condition(evidence)
 
 
 def is_affordable(target: Target, task: str, max_memory: float | None = None) -> bool:
-    """Whether an exact answer is within the limits."""
     try:
         return fits(*cost_and_limits(target, task, max_memory))
     except (TypeError, ValueError):
@@ -202,7 +199,6 @@ def log_partition(
 
 
 def _sites(target: Target, variables: Any) -> list[int]:
-    """Return the sites of named variables."""
     listed = isinstance(variables, Sequence) or hasattr(variables, "tolist")
     if isinstance(variables, str | bytes) or hasattr(variables, "iloc") or not listed:
         raise TypeError(
@@ -234,7 +230,6 @@ def _dim(target: Target, site: int) -> str:
 def _joint(
     target: Target, sites: list[int], limits: Limits, verbose: int, n_jobs: int
 ) -> xr.Dataset:
-    """Joint distribution of variables, one dimension each."""
     struck = strike_few(target)
     size = math.prod(int(struck.sizes[i]) for i in sites)
     if 8 * size > limits[1] or len(sites) > 32:
@@ -246,8 +241,8 @@ def _joint(
     with order_sought(verbose):
         found = ordered(struck, keep=keep, need="sum", limits=limits)
     check_fits(target, found.cost, limits)
-    with shown(verbose)(2.0**found.cost.log2_work) as progress:
-        elimination = Elimination(found, LINEAR, progress, n_jobs)
+    elimination = Elimination(found, LINEAR, n_jobs)
+    with shown(verbose, 2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         p = elimination.joint(sites)
     warn_if_lost(target, elimination.rounding_size)
     defect = found.model.log_defect

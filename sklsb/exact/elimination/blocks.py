@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from sklsb._system.memory import at_once
 from sklsb.exact.elimination.engine import Elimination
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
-from sklsb.exact.elimination.reduce import Array, Factor, Reduced, absorb
+from sklsb.exact.elimination.reduce import Array, Reduced, absorb
 from sklsb.targets.base import States
 
 Rng = np.random.Generator
@@ -64,21 +64,18 @@ class Whole:
         self.__init__(elimination, len(state["ahead"]))  # type: ignore[misc]
         self._ahead = [(x, lp) for x, lp in state["ahead"]]
 
-    def copy(self) -> "Whole":
-        """Return an independent copy."""
+    def copy(self) -> Self:
         if not self.elimination.ready:
             return copy.copy(self)  # eliminated again
         made = type(self)(self.elimination, len(self._ahead))
         made._ahead = list(self._ahead)
         return made
 
-    def of(self, n_chains: int) -> "Whole":
-        """Return a source for other chains."""
+    def of(self, n_chains: int) -> Self:
         return type(self)(Elimination(self.elimination.found, LINEAR), n_chains)
 
     @property
     def blocks(self) -> list[NDArray[np.int64]]:
-        """The variables of the only block."""
         return [np.arange(self.elimination.target.n_sites)]
 
     @property
@@ -183,7 +180,6 @@ class Whole:
             self._ahead[c] = new
 
     def take(self, c: int, n: int) -> tuple[States, Array]:
-        """Take the next redraws of a chain and their log p."""
         x, lp = self._ahead[c]
         self._ahead[c] = x[n:], lp[n:]
         return x[:n], lp[:n]
@@ -196,16 +192,23 @@ class Pool:
     their order of elimination.
     """
 
-    whole = False
+    whole = sliced = False
 
     def __init__(self, model: Reduced, orders: list[list[int]]):
         self.model, self.orders = model, orders
         factors = absorb(model.factors)
-        self._passes = [_passes(order, factors, model.sizes) for order in orders]
+        self._passes = []
+        for order in orders:
+            mine = [factor for factor in factors if not set(order).isdisjoint(factor.scope)]
+            self._passes.append(Passes(build(order, mine, model.sizes), model.sizes.size))
         # Chains share the memory of a block.
         self._locks = [threading.Lock() for _ in orders]
         self._changed = [np.array(order, dtype=np.int64) for order in orders]
-        self._index, self._values = _indices(model)
+        self._values = model.names
+        # Of each target value among those left of each variable.
+        self._index = np.zeros((len(model.values), len(model.target.values)), dtype=np.int64)
+        for row, left in zip(self._index, model.values, strict=True):
+            row[left] = np.arange(left.size)
         self.entries = [int(p.plan.buckets.message_size @ p.plan.buckets.k) for p in self._passes]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,17 +217,8 @@ class Pool:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def copy(self) -> "Pool":
-        """Return itself: it never changes."""
-        return self
-
-    def of(self, n_chains: int) -> "Pool":
-        """Return itself: it holds nothing of single chains."""
-        return self
-
     @property
     def blocks(self) -> list[NDArray[np.int64]]:
-        """The variables of each block."""
         return [np.sort(changed) for changed in self._changed]
 
     @property
@@ -232,6 +226,18 @@ class Pool:
         """Mean time of a redraw, in table entries."""
         n_variables = np.mean([changed.size for changed in self._changed])
         return float(np.mean(self.entries) + _OVERHEAD + _OF_VARIABLE * n_variables)
+
+    def copy(self) -> Self:
+        return self  # it never changes
+
+    def of(self, n_chains: int) -> Self:
+        return self  # it holds nothing of single chains
+
+    def want(self, *args: Any) -> bool:
+        return True  # nothing is made ahead
+
+    def spent(self) -> int:
+        return 0
 
     def redraw(self, x: States, rng: Rng) -> tuple[States, int]:
         """Return a state with one block redrawn, and the table entries that it took."""
@@ -262,32 +268,12 @@ class Pool:
         return passes.states(1, given)
 
 
-def _indices(model: Reduced) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Index of each target value among those left of each variable, and the inverse."""
-    names = np.asarray(model.target.values, dtype=model.target.dtype)
-    index = np.zeros((len(model.values), names.size), dtype=np.int64)
-    values = np.zeros(index.shape, dtype=names.dtype)
-    for i, left in enumerate(model.values):
-        index[i, left] = np.arange(left.size)
-        values[i, : left.size] = names[left]
-    return index, values
-
-
-def _passes(order: list[int], factors: list[Factor], sizes: NDArray[np.int64]) -> Passes:
-    inside = set(order)
-    mine = [factor for factor in factors if inside.intersection(factor.scope)]
-    return Passes(build(order, mine, sizes), sizes.size)
-
-
 def neighbours(model: Reduced) -> dict[int, set[int]]:
-    free = set(model.free)
     near: dict[int, set[int]] = {v: set() for v in model.free}
     for scope, _ in model.factors:
-        inside = free.intersection(scope)
+        inside = near.keys() & scope
         for v in inside:
-            near[v].update(inside)
-    for v, others in near.items():
-        others.discard(v)
+            near[v] |= inside - {v}
     return near
 
 

@@ -86,7 +86,6 @@ class EliminationCost(NamedTuple):
 
     @property
     def time(self) -> float:
-        """Time in table entries of log Z."""
         entries = 2.0 ** min(self.log2_work, 1000.0)
         search = min(entries, MAX_SEARCH) if entries > ENOUGH else 0.0
         others = _OF_PASS * float(self.n_configurations) + _OF_TABLE * self.n_tables
@@ -114,7 +113,6 @@ def _seconds_per_entry() -> float:
 
 
 def check_limits(max_work: Any, max_memory: Any, need: Need) -> Limits:
-    """Return the limits as floats; refuse invalid ones."""
     default = Limits.by_default(MAX_WORK / WAYS[need])
     max_work = default.max_work if max_work is None else max_work
     planned = default.planned if max_memory is None else math.inf
@@ -128,19 +126,16 @@ def check_limits(max_work: Any, max_memory: Any, need: Need) -> Limits:
 
 
 def n_entries(cost: EliminationCost) -> int:
-    """Return the number of table entries, capped at 2**62."""
     return int(2.0 ** min(cost.log2_work, 62.0))
 
 
 def fits(cost: EliminationCost, limits: tuple[float, ...]) -> bool:
-    """Whether an elimination keeps the limits."""
     max_work, max_memory = limits[:2]
     within = cost.log2_work <= math.log2(max_work) and cost.log2_memory <= math.log2(max_memory)
     return within and cost.log2_memory - 3 < math.log2(MOST_ENTRIES)
 
 
 def duration(seconds: float) -> str:
-    """Say a time in the unit that suits it."""
     for unit, size in (("years", 3.2e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2.0 * size:
             return f"{seconds / size:.3g} {unit}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,11 @@ from sklsb.exact.elimination.cost import (
     fits,
     n_entries,
 )
-from sklsb.exact.elimination.order import MOST_VARIABLES, Order, best_order
+from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
 from sklsb.exact.elimination.passes import Passes, Values, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
-from sklsb.exact.elimination.schedule import Need, Schedule, peak_of, scheduled
+from sklsb.exact.elimination.schedule import Need, Route, Schedule
 from sklsb.exact.elimination.slicing import (
     HOPELESS,
     WAYS,
@@ -70,30 +70,6 @@ class Ordered:
         return n + (self.cost.n_configurations > 1) + (self.model.log_defect > 0.0)
 
 
-def _log2(value: float) -> float:
-    return math.log2(value) if value > 1.0 else 0.0
-
-
-def _sliced(
-    found: Order,
-    model: Reduced,
-    keep: Collection[int],
-    need: Need,
-    limits: Limits,
-    room: float,
-) -> tuple[list[int], list[int], Schedule]:
-    """Condition on as little as keeps ``room``; return the rest of the order, that, a schedule."""
-    most = room
-    for _ in range(_ATTEMPTS):
-        left, given = choose_slices(found, model.factors, model.sizes, most, keep, need, limits[0])
-        axes = cliques(left, model.factors)
-        left, schedule = scheduled(left, axes, model.sizes, need, room, keep)
-        if schedule.n_entries <= room or room <= 0.0:
-            break
-        most *= 0.95 * room / schedule.n_entries
-    return left, given, schedule
-
-
 def _too_many(target: Target, n: str) -> ValueError:
     return ValueError(
         f"{target!r:.200} leaves {n} variables to be eliminated; orders are found for "
@@ -118,7 +94,7 @@ def strike_few(target: Target) -> Reduced:
 
 def _ordered(model: Reduced, keep: Collection[int], need: Need, limits: Limits) -> Ordered:
     """Find an order that keeps the limits, if there is one, in as little memory as will do."""
-    model = Reduced(model.target, model.values, absorb(model.factors), model.constant, model.barren)
+    model = replace(model, factors=absorb(model.factors))
     for scope, table in model.factors:
         if not table.max() > -np.inf:
             raise no_state(model.target, tuple(map(model.target.label, scope)))
@@ -153,31 +129,44 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     axes = cliques(order, model.factors)
     work = log2_work_of(order, axes, sizes)
 
-    def laid_out(rest: list[int], given: list[int], schedule: Schedule) -> Ordered:
+    def laid_out(route: Route, given: list[int]) -> Ordered:
+        schedule = route.schedule()
         n = math.prod(int(sizes[v]) for v in given)
-        of_one, _ = work_of(rest, cliques(rest, model.factors), sizes)
+        of_one, _ = work_of(route.order, cliques(route.order, model.factors), sizes)
         n_back = 1 if need == "state" else n  # only the best configuration has a way back
         cost = EliminationCost(
-            _log2(of_one * n + schedule.n_again * n_back),
-            _log2(8 * max(n_tables + schedule.n_entries, n)),
+            math.log2(max(1.0, of_one * n + route.n_again * n_back)),
+            math.log2(max(1, 8 * max(n_tables + schedule.n_entries, n))),
             n,
             *others,
         )
-        return Ordered(model, rest, given, cost, None if need == "draws" else schedule)
+        return Ordered(model, route.order, given, cost, None if need == "draws" else schedule)
 
     def whole() -> Ordered:
-        held, again = peak_of(order, axes, sizes, need, room, keep)
-        if n_tables + held < MOST_ENTRIES:
-            rest, schedule = scheduled(order, axes, sizes, need, room, keep)
-            return laid_out(rest, [], schedule)
-        log2_memory = _log2(8 * (n_tables + held))
-        cost = EliminationCost(float(np.logaddexp2(work, _log2(again))), log2_memory, 1, *others)
+        route = Route(order, axes, sizes, need, room, keep)
+        n_held = n_tables + route.peak
+        if n_held < MOST_ENTRIES:
+            return laid_out(route, [])
+        log2_work = float(np.logaddexp2(work, math.log2(max(1.0, route.n_again))))
+        cost = EliminationCost(log2_work, math.log2(8 * n_held), 1, *others)
         return Ordered(model, order, [], cost)  # which nothing allows
+
+    def sliced() -> Ordered:
+        most = room
+        for _ in range(_ATTEMPTS):
+            chosen = choose_slices(found, model.factors, sizes, most, keep, need, limits[0])
+            left, given = chosen
+            route = Route(left, cliques(left, model.factors), sizes, need, room, keep)
+            held = route.schedule().n_entries
+            if held <= room:
+                break
+            most *= 0.95 * room / held
+        return laid_out(route, given)
 
     if room <= 0.0 or work > log2_most + HOPELESS:
         return whole()
-    sliced = laid_out(*_sliced(found, model, keep, need, limits, room))
-    return whole() if work <= log2_most < sliced.cost.log2_work else sliced
+    pieces = sliced()
+    return whole() if work <= log2_most < pieces.cost.log2_work else pieces
 
 
 def ordered(
@@ -213,23 +202,16 @@ def ordered(
 class Elimination:
     """Exact answers on one target, by sums (``mode=LINEAR``) or maxima (``MAX``).
 
-    ``progress`` is called with the number of table entries made since its last call. ``n_jobs``
-    threads share large tables.
+    ``n_jobs`` threads share large tables.
     """
 
-    def __init__(
-        self,
-        found: Ordered,
-        mode: int = LINEAR,
-        progress: Callable[[int], None] = no_progress,
-        n_jobs: int = 1,
-    ):
+    def __init__(self, found: Ordered, mode: int = LINEAR, n_jobs: int = 1):
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
         factors, barren = self.model.factors, self.model.barren
         plan = build(found.order, factors, self.sizes, barren, found.schedule)
-        self.passes = Passes(plan, self.sizes.size, mode, progress, n_jobs)
+        self.passes = Passes(plan, self.sizes.size, mode, n_jobs)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
         self._shape = tuple(int(self.sizes[v]) for v in found.given)
@@ -239,14 +221,13 @@ class Elimination:
         self.constant = self.model.constant + self.model.log_barren
 
     def configuration(self, c: int) -> NDArray[np.int64]:
-        """Values of the variables conditioned on; 0 for the others."""
+        """Return values of the variables conditioned on; 0 for the others."""
         x = np.zeros(self.sizes.size, dtype=np.int64)
         x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
         return x
 
     @contextmanager
     def watched(self, progress: Callable[[int], None]) -> Iterator[None]:
-        """Report the table entries made in this context to ``progress``."""
         self.passes.progress = progress
         try:
             yield
@@ -257,16 +238,17 @@ class Elimination:
         """Make the messages of a configuration, as logarithms if they underflow; return log sum."""
         if self._at != c:
             self._at = None
-            x = self.configuration(c)
             if self.passes.mode != self._mode:
                 self.passes.use(self._mode)
-            value = self.passes.forward(x)
-            if math.isnan(value):
-                self.passes.use(LOG)
-                value = self.passes.forward(x)
-            self.log_sums[c], self._at = value, c
+            value = self.passes.forward(self.configuration(c))
+            self.log_sums[c] = self._in_logs(c) if math.isnan(value) else value
+            self._at = c
             self.n_made += n_entries(self.found.cost) // self.log_sums.size
         return float(self.log_sums[c])
+
+    def _in_logs(self, c: int) -> float:
+        self.passes.use(LOG)
+        return self.passes.forward(self.configuration(c))
 
     def _resolved(self, c: int, of_messages: Callable[[], Array]) -> Array:
         """Return probabilities, from messages as logarithms if underflow has lost small ones."""
@@ -274,8 +256,7 @@ class Elimination:
         found = of_messages()
         if self.passes.resolves(found):
             return found
-        self.passes.use(LOG)
-        self.log_sums[c] = self.passes.forward(self.configuration(c))
+        self.log_sums[c] = self._in_logs(c)
         return of_messages()
 
     @property
@@ -293,7 +274,6 @@ class Elimination:
         return self.log_sums.size == 1 and self._at == 0
 
     def run(self) -> None:
-        """Go through all configurations."""
         for c in range(self.log_sums.size):
             if math.isnan(self.log_sums[c]):
                 self.forward(c)
@@ -313,7 +293,6 @@ class Elimination:
 
     @property
     def entries_per_draw(self) -> int:
-        """Table entries read per draw."""
         buckets = self.passes.plan.buckets
         return int((np.diff(buckets.factor_start) * buckets.k).sum())
 
@@ -343,25 +322,19 @@ class Elimination:
         return accepted
 
     def _by_configuration(self, u: Array) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield each drawn configuration with the rows that drew it."""
         if self.log_sums.size == 1:
             yield 0, np.arange(len(u))
             return
         total = np.cumsum(np.exp(self.log_sums - self.log_sums.max()))
         drawn = np.searchsorted(total, u[:, self.n_buckets] * total[-1], side="right")
         drawn = np.minimum(drawn, np.searchsorted(total, total[-1]))
-        order = np.argsort(drawn, kind="stable")
-        first = np.flatnonzero(np.diff(drawn[order], prepend=-1))
-        for rows in np.split(order, first[1:]) if order.size else []:
-            yield int(drawn[rows[0]]), rows
+        for c in np.unique(drawn).tolist():
+            yield c, np.flatnonzero(drawn == c)
 
     def values_of(self, x: Values) -> States:
         """Turn indices into the values left into target values, of shape (states, variables)."""
-        names = np.zeros((self.sizes.size, int(self.sizes.max(initial=1))), self.target.dtype)
-        for i, left in enumerate(self.model.values):
-            names[i, : left.size] = np.asarray(self.target.values)[left]
         out = np.empty((x.shape[1], x.shape[0]), dtype=self.target.dtype)
-        emit(x, names, out)
+        emit(x, self.model.names, out)
         return out
 
     def most_likely(self) -> States:
@@ -372,8 +345,7 @@ class Elimination:
         x = self.passes.states(1, self.configuration(c))
         self._at = None  # the way back may use messages up
         self.passes.largest(x)
-        result: States = self.values_of(x)[0]
-        return result
+        return self.values_of(x)[0]
 
     # ----------------------------------------------------------------- marginals
 
@@ -419,8 +391,8 @@ class Elimination:
 
     def joint(self, variables: list[int]) -> Array:
         """Joint probability of kept variables, one axis each."""
-        shape = tuple(int(self.sizes[v]) for v in variables)
-        inside = [v for v in variables if self.sizes[v] > 1]
+        shape = tuple(self.sizes[variables].tolist())
+        last = self.n_buckets - sum(k > 1 for k in shape)
         n = math.prod(shape)
 
         def of_messages(c: int) -> Array:
@@ -430,14 +402,11 @@ class Elimination:
                 x = self.passes.states(index.size, self.configuration(c))
                 if variables:
                     x[variables] = np.unravel_index(index, shape)
-                result[index] = self.passes.probabilities(x, self.n_buckets - len(inside))
+                result[index] = self.passes.probabilities(x, last)
             return result
 
-        def of_configuration(c: int) -> Array:
-            return self._resolved(c, lambda: of_messages(c))
-
-        found = self._mean(of_configuration, (n,)).reshape(shape)
-        result = np.zeros(tuple(int(self.target.cardinalities[v]) for v in variables))
+        found = self._mean(lambda c: self._resolved(c, lambda: of_messages(c)), (n,)).reshape(shape)
+        result = np.zeros(tuple(self.target.cardinalities[variables].tolist()))
         result[np.ix_(*(self.model.values[v] for v in variables))] = found
         return result
 
@@ -460,13 +429,11 @@ def warn_of_defect(model: Reduced, what: str) -> None:
     )
 
 
-def shown(verbose: int) -> Callable[[float], Progress]:
-    """Return a factory of progress lines that count table entries."""
-    return lambda entries: Progress(verbose, "eliminate", round(entries), "entries")
+def shown(verbose: int, cost: float) -> Progress:
+    return Progress(verbose, "eliminate", round(cost), "entries")
 
 
 def order_sought(verbose: int) -> Progress:
-    """Return a line for the search for an order."""
     return Progress(verbose, "order of elimination")
 
 
@@ -486,17 +453,16 @@ def that_fits(
 
 
 def eliminated(found: Ordered, verbose: int, n_jobs: int = 1) -> Elimination:
-    """Eliminate all configurations, with a progress line."""
-    elimination = Elimination(found, LINEAR, n_jobs=n_jobs)
-    with shown(verbose)(2.0**found.cost.log2_work) as progress, elimination.watched(progress):
+    elimination = Elimination(found, LINEAR, n_jobs)
+    with shown(verbose, 2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         elimination.run()
     return elimination
 
 
 def best_state(found: Ordered, verbose: int, n_jobs: int = 1) -> tuple[States, Elimination]:
     """Return the state of the largest product, with a progress line."""
-    elimination = Elimination(found, MAX, n_jobs=n_jobs)
-    with shown(verbose)(2.0**found.cost.log2_work) as progress:
+    elimination = Elimination(found, MAX, n_jobs)
+    with shown(verbose, 2.0**found.cost.log2_work) as progress:
         with elimination.watched(progress):
             elimination.run()
         # Messages of the best configuration may be made a second time, which the cost leaves out.

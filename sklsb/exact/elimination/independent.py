@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.chains import Chains, NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.compiled import Threaded
+from sklsb.ensembles.compiled import Streamed
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -27,7 +26,6 @@ class Redraw(NamedTuple):
 
     @property
     def facts(self) -> Facts:
-        """Properties of the rule."""
         return Facts(self.n_uniforms, transitions_per_sweep=1, evaluation="table entry")
 
     def new_part(self, view: Any, n_chains: int) -> NoPart:
@@ -35,7 +33,7 @@ class Redraw(NamedTuple):
         return NoPart()
 
 
-class Redraws(Threaded):
+class Redraws(Streamed):
     """Independent exact draws from ``source``, as chains; draws do not depend on ``states``."""
 
     uses_factors = True
@@ -61,20 +59,11 @@ class Redraws(Threaded):
         self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
         self._rooms: list[Room] = []
 
-    def __len__(self) -> int:
-        return len(self.streams)
-
     @property
     def elimination(self) -> Elimination:
-        """The model, eliminated."""
         return self.source.elimination
 
-    def state(self) -> ChainState:
-        """All that the chains need to go on, bit for bit."""
-        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
-
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name; checkpoints omit it."""
         return {"found": self.elimination.found}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,24 +76,14 @@ class Redraws(Threaded):
         self.counters = kept.counters.copy()
 
     def copy(self) -> "Redraws":
-        """Return independent copies of the chains."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "Redraws":
-        """Return chains of the same rule at other states and on other streams."""
         return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
 
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Count evaluations made elsewhere, per chain."""
-        self.chains.evaluations[:, 0] += n
-
-    def forget_acceptance(self) -> None:
-        """Do nothing: no draw is refused."""
-
     def log_prob(self) -> Array:
-        """Log p of each state, without the target's constant."""
         return self.target.log_prob(self.chains.x) - self.target.constant
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
@@ -116,7 +95,6 @@ class Redraws(Threaded):
             self.chains.evaluations[:1] += self.source.spent()
 
     def advance(self, uniforms: Array) -> None:
-        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
         for c, u in enumerate(uniforms):
             out, lp = np.empty((len(u), self.target.n_sites), self.target.dtype), np.empty(len(u))
             accepted = np.flatnonzero(self.elimination.draw(u, out, lp))

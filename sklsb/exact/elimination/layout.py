@@ -6,12 +6,8 @@ are joined beforehand and spread over the block.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
-
-from sklsb.exact.elimination.reduce import Array, Factor
 
 # Cliques of at least so many entries are laid out with care.
 LARGE = 1 << 12
@@ -26,6 +22,13 @@ _TRIED = 3
 _PIECES = 8
 # Nanoseconds per block, per factor and value of a block, and per entry: of a run, and by offsets.
 _PER_BLOCK, _PER_ROW, _RUN, _SCATTERED = 40.0, 6.0, 0.3, 2.0
+
+
+class Joined(NamedTuple):
+    """The axes of a table, and the numbers of those that it is the product of."""
+
+    scope: tuple[int, ...]
+    members: list[int]
 
 
 class Layout(NamedTuple):
@@ -111,7 +114,6 @@ def choose_layout(
 
 
 def _blocks(axes: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
-    """Return numbers of entries of the last 0, 1, ... axes; up to ``most``, or 1."""
     result = [1]
     for u in reversed(axes):
         n = result[-1] * sizes[u]
@@ -135,55 +137,35 @@ def _per_entry(layout: Layout, messages: Sequence[Sequence[int]], sizes: Sequenc
 def join_tables(
     variable: int,
     layout: Layout,
-    tables: Sequence[Factor],
+    scopes: Mapping[int, tuple[int, ...]],
     given: Sequence[int],
     sizes: Sequence[int],
-) -> list[Factor]:
+) -> list[Joined]:
     """Join small tables of a large clique, and spread them over the block.
 
-    The variables conditioned on come first in a table, then outer axes, the variable and inner
-    axes.
+    ``scopes`` are those of tables by their numbers. The variables conditioned on come first in a
+    table, then outer axes, the variable and inner axes.
     """
     order = [*given, *layout.outer, variable, *layout.inner]
-    turned = [_turned(table, order) for table in tables]
     clique = sizes[variable] * n_entries(layout.axes, sizes)
-    if clique < LARGE:
-        return turned
-    most = min(_JOINED, clique // _SHARE)
-    groups: list[tuple[set[int], list[Factor]]] = []
+    most = min(_JOINED, clique // _SHARE) if clique >= LARGE else 0
+    groups: list[tuple[set[int], list[int]]] = []
     alone = []
-    for table in turned:
-        scope = {variable, *table.scope}
+    for f, own in scopes.items():
+        scope = {variable, *own}
         spread = not scope.isdisjoint(layout.inner)
         if spread:
             scope.update(layout.inner)
         if n_entries(list(scope), sizes) > most:
-            alone.append(table)
+            alone.append((own, [f]))
             continue
         for known, members in groups:
             if spread != known.isdisjoint(layout.inner) and (
                 n_entries(list(known | scope), sizes) <= most
             ):
                 known |= scope
-                members.append(table)
+                members.append(f)
                 break
         else:
-            groups.append((scope, [table]))
-    return [*alone, *(_joined([u for u in order if u in s], m, sizes) for s, m in groups)]
-
-
-def _turned(factor: Factor, order: Sequence[int]) -> Factor:
-    """Return a table with its axes in the given order."""
-    if len(factor.scope) == 1:
-        return factor
-    scope = [u for u in order if u in factor.scope]
-    return Factor(tuple(scope), factor.table.transpose([factor.scope.index(u) for u in scope]))
-
-
-def _joined(scope: Sequence[int], members: Sequence[Factor], sizes: Sequence[int]) -> Factor:
-    """Return the sum of logarithmic tables over a common scope, axes in the same order."""
-    table: Array = np.zeros([sizes[u] for u in scope])
-    for member in members:
-        shape = [sizes[u] if u in member.scope else 1 for u in scope]
-        table += member.table.reshape(shape)
-    return Factor(tuple(scope), table)
+            groups.append((scope, [f]))
+    return [Joined(tuple([u for u in order if u in s]), m) for s, m in (*alone, *groups)]

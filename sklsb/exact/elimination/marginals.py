@@ -79,7 +79,6 @@ def _core_and_barren(
 
 
 def _sum_of(costs: list[EliminationCost]) -> EliminationCost:
-    """Return the cost of eliminations one after another."""
     work = math.fsum(2.0**cost.log2_work for cost in costs)
     memory = max(cost.log2_memory for cost in costs)
     n_tables = sum(cost.n_tables for cost in costs)
@@ -145,10 +144,11 @@ def all_marginals(
         part.n_forward * part.cost.n_configurations for part, _ in parts
     )
     size = 0.0
-    with shown(verbose)(entries) as progress:
+    with shown(verbose, entries) as progress:
         for found, variables in parts:
-            elimination = Elimination(found, LINEAR, progress, n_jobs)
-            result[variables] = elimination.marginals()[variables]
+            elimination = Elimination(found, LINEAR, n_jobs)
+            with elimination.watched(progress):
+                result[variables] = elimination.marginals()[variables]
             size = max(size, elimination.rounding_size)
     warn_if_lost(target, size)
     defect = max(found.model.log_defect for found, _ in parts)

@@ -53,7 +53,6 @@ class BlockedEnsemble(Ensemble):
         self._coin = self.streams.of("coin", 1)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name."""
         source = self.source
         # A `Whole` changes: it holds redraws made ahead.
         kept = source.elimination.found if isinstance(source, Whole) else source
@@ -70,13 +69,11 @@ class BlockedEnsemble(Ensemble):
         self.counters = kept.counters.copy()
 
     def copy(self) -> "BlockedEnsemble":
-        """Return independent copies of the chains."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
         return made
 
     def like(self, states: States, streams: Streams) -> "BlockedEnsemble":
-        """Return chains of the same rule at other states and on other streams."""
         source = self.source.of(len(states))
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
         made.start(self.rule)
@@ -84,19 +81,23 @@ class BlockedEnsemble(Ensemble):
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
         """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
-        source = self.source
-        if not isinstance(source, Whole):
-            return True
-        numbers = [0] * len(self)
-        if source.sliced:
-            numbers = [int(mine.sum()) for mine in self._coins(n)]
+        coins = self._coins(n if self.source.sliced else 0)
+        return self._want(coins, int(self.rule.share * coming) + 1, going_on)
+
+    def _want(
+        self,
+        coins: list[NDArray[np.bool_]],
+        most: int,
+        going_on: Callable[[], bool] = lambda: True,
+    ) -> bool:
         try:
-            return source.want(numbers, int(self.rule.share * coming) + 1, self._redraw, going_on)
+            numbers = [int(mine.sum()) for mine in coins]
+            return self.source.want(numbers, most, self._redraw, going_on)
         finally:
-            self.chains.evaluations[:1, 0] += source.spent()
+            self.chains.evaluations[:1, 0] += self.source.spent()
 
     def _coins(self, n: int) -> list[NDArray[np.bool_]]:
-        """Which of the next n transitions of each chain will be redraws."""
+        """Return which of the next n transitions of each chain will be redraws."""
         return [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
 
     def advance(self, uniforms: Array) -> None:
@@ -128,13 +129,9 @@ class BlockedEnsemble(Ensemble):
         out: tuple[States, Array],
         sums: Sums | None,
     ) -> None:
-        """Make as many transitions as there is room for redraws."""
         # What the coins will be, so that redraws are ready when they come.
         redrawn = self._coins(n)
-        if isinstance(self.source, Whole):
-            self.source.want([int(mine.sum()) for mine in redrawn], 0, self._redraw)
-            self.chains.evaluations[:1, 0] += self.source.spent()
-
+        self._want(redrawn, 0)
         one, other = (1 + part.facts.n_uniforms for part in (self.rule.first, self.rule.second))
 
         def work(span: tuple[int, int]) -> None:
@@ -150,23 +147,20 @@ class BlockedEnsemble(Ensemble):
 
     def _pieces(self, redrawn: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Divide transitions into those whose redraws can be made before them."""
-        n = redrawn.size
-        if isinstance(self.source, Whole):
-            return [(0, n)]
         # A redraw of a block depends on the state before it.
-        begins = np.flatnonzero(redrawn).tolist()
-        return [piece for piece in pairwise([0, *begins, n]) if piece[0] < piece[1]]
+        begins = [] if self.source.whole else np.flatnonzero(redrawn).tolist()
+        return [piece for piece in pairwise([0, *begins, redrawn.size]) if piece[0] < piece[1]]
 
     def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
         """Have the redraws of a piece ready, and count what they take with weighing all moves."""
-        if isinstance(self.source, Whole):
-            states, _ = self.source.take(c, int(redrawn.sum()))
-            entries = len(states) * self.source.elimination.entries_per_draw
-        elif redrawn[0]:
+        if isinstance(self.source, Pool):
+            if not redrawn[0]:
+                return
             new, entries = self.source.redraw(self.chains.x[c], self._redraw[c])
             states = new[np.newaxis]
         else:
-            return
+            states, _ = self.source.take(c, int(redrawn.sum()))
+            entries = len(states) * self.source.elimination.entries_per_draw
         waiting = self.chains.part.second
         waiting.state[c, : len(states)] = states
         waiting.taken[c] = 0
@@ -174,7 +168,6 @@ class BlockedEnsemble(Ensemble):
 
 
 def _later(schedule: tuple[int, int, int], n: int) -> tuple[int, int, int]:
-    """Return the schedule after n more transitions."""
     thin, made, draw = schedule
     if not thin:
         return schedule

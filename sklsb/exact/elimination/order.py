@@ -49,7 +49,6 @@ def _graph(
     sizes: NDArray[np.int64],
     late: Collection[int],
 ) -> Graph:
-    """Connect the variables that share a scope."""
     n = len(variables)
     index = {v: i for i, v in enumerate(variables)}
     near = np.zeros((n, -(-n // 64)), dtype=np.uint64)
@@ -155,7 +154,6 @@ class Order:
         return self._improved(self.tree.without(variable))
 
     def _improved(self, tree: ContractionTree) -> "Order":
-        """Return the order of a tree, improved as long as time is left."""
         fixed, time = tree.price(0), _SHARE_GIVEN * self.left
         moves = min(int(max(0.0, time - fixed) / (tree.price(1) - fixed)), _MOST_MOVES)
         for hottest in _HOTTEST[1:] if moves else ():

@@ -26,7 +26,7 @@ from sklsb._kernels.elimination.messages import (
     SMALLEST,
     bound_lost,
     finish,
-    place_all,
+    place,
     send,
     send_part,
 )
@@ -56,16 +56,10 @@ class Passes:
     buckets; results do not depend on their number.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        n_sites: int,
-        mode: int = LINEAR,
-        progress: Callable[[int], None] = no_progress,
-        n_jobs: int = 1,
-    ):
+    def __init__(self, plan: Plan, n_sites: int, mode: int = LINEAR, n_jobs: int = 1):
         warn_if_uncached()
-        self.plan, self.n_sites, self.progress = plan, n_sites, progress
+        self.plan, self.n_sites = plan, n_sites
+        self.progress: Callable[[int], object] = no_progress
         buckets = plan.buckets
         self.base = np.zeros(buckets.position.size, dtype=np.int64)
         # Log2 of what each message was divided by, and of its smallest entry above 0.
@@ -99,10 +93,10 @@ class Passes:
         zero, NaN in the linear domain if products that underflow may matter.
         """
         plan, buckets = self.plan, self.plan.buckets
-        inside = math.fsum(log_at(plan.inside, x))
+        inside = self._log_inside(x)
         if inside == -math.inf:
             return -math.inf
-        place_all(buckets, x, self.base)
+        place(buckets, x, self.base)
         self.scales[:] = 0.0
         made, failed = self._send(0, buckets.variable.size)
         total = inside + plan.shift
@@ -150,7 +144,6 @@ class Passes:
         return self._entries(i)
 
     def _entries(self, i: int) -> int:
-        """Return the number of entries of the clique of a bucket."""
         return int(self.plan.buckets.message_size[i] * self.plan.buckets.k[i])
 
     def _share(self, i: int, n: int, work: Callable[[Room, int, int, int], Any]) -> list[Any]:
@@ -217,7 +210,6 @@ class Passes:
         return least
 
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
-        """Return ``n`` copies of a state, as columns."""
         return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
 
     def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:
@@ -264,8 +256,13 @@ class Passes:
             part = np.ascontiguousarray(x[:, a : a + BATCH])
             args = (plan.buckets, plan.log_tables, self.base, room or self._room)
             draws.log_densities(*args, part, out[a : a + part.shape[1]])
-        inside = math.fsum(log_at(plan.inside, x[:, 0].astype(np.int64))) if x.shape[1] else 0.0
+        inside = self._log_inside(x[:, 0]) if x.shape[1] else 0.0
         return out + (plan.shift + plan.barren_shift + inside)
+
+    def _log_inside(self, x: NDArray[Any]) -> float:
+        """Sum the logarithms of the tables in no bucket at a state."""
+        tables = self.plan.inside
+        return math.fsum([float(table[tuple(x[list(scope)].tolist())]) for scope, table in tables])
 
     def resolves(self, p: Array) -> bool:
         """Whether probabilities are right to ten digits in spite of underflow."""
@@ -313,8 +310,3 @@ class Passes:
 
         self._share(i, n, work)
         result[buckets.variable[i]] += sums.sum(axis=0)
-
-
-def log_at(factors: list, x: NDArray[np.int64]) -> list[float]:
-    """Logarithm of each factor at one state."""
-    return [float(table[tuple(x[list(scope)].tolist())]) for scope, table in factors]

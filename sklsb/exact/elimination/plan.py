@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
 from sklsb.exact.elimination.layout import (
+    Joined,
     Layout,
     choose_layout,
     join_tables,
@@ -17,17 +18,19 @@ from sklsb.exact.elimination.layout import (
     n_pieces,
 )
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
-from sklsb.exact.elimination.schedule import Schedule, Step, scheduled
+from sklsb.exact.elimination.schedule import Route, Schedule, Step
 from sklsb.exact.elimination.slicing import cliques
 
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
-# Columns of `Buckets` with one number for each bucket, and for each factor.
+# Columns of `Buckets` with the beginning of each range in another one, and the end of the last.
+_STARTS = {"axis_start": "axis_variable", "factor_start": "position", "given_start": "given_stride"}
+# Columns with one number for each bucket, and for each factor.
 _OF_BUCKETS = (
-    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
-    "scattered_start",
+    *("variable", "k", "message_size", "inner_axes", "inner_size", "period", "row_sum"),
+    *("axis_start", "factor_start"),
 )
-_OF_FACTORS = ("offset_start", "position", "sender", "own_stride", "stride_start")
+_OF_FACTORS = "offset_start", "position", "sender", "own_stride", "stride_start", "given_start"
 # Constant factors come first, scattered ones last.
 _TURN = {CONSTANT: 0, RUN: 1}
 
@@ -41,6 +44,7 @@ class Plan:
     """
 
     buckets: Buckets
+    joined: list[Joined]  # what each table is made of
     log_tables: Array  # flat; messages follow them in memory
     shift: float
     barren_shift: float
@@ -49,11 +53,6 @@ class Plan:
     n_pieces: NDArray[np.int64]
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
     back: list[Step]
-
-    @property
-    def n_tables(self) -> int:
-        """Entries of the tables: the position of the first message."""
-        return self.log_tables.size
 
 
 class _Placed(NamedTuple):
@@ -65,45 +64,40 @@ class _Placed(NamedTuple):
 
 
 class _Builder:
-    """Collects the columns of `Buckets`."""
-
     def __init__(self, sizes: Sequence[int]):
         self.sizes = sizes
-        self.tables: list[Array] = []
-        self.n_tables = 0
+        self.joined: list[Joined] = []
+        self.n_tables = 0  # entries
         self.n_pieces: list[int] = []
-        self._buckets: list[tuple[int, ...]] = []
-        self._factors: list[tuple[int, ...]] = []
-        rest = set(Buckets._fields).difference(_OF_BUCKETS, _OF_FACTORS, ("message", "belief"))
-        self._columns: dict[str, list[Any]] = {name: [] for name in rest}
+        self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
         self._patterns: dict[Any, int] = {}
+
+    def _append(self, names: tuple[str, ...], *values: float) -> None:
+        for name, value in zip(names, values, strict=True):
+            self.columns[name].append(value)
 
     def add(
         self,
         variable: int,
         layout: Layout,
-        tables: Sequence[Factor],
+        tables: Sequence[Joined],
         messages: Sequence[_Placed] = (),
         row_sum: float = 0.0,
     ) -> None:
-        """Add a bucket."""
-        sizes, columns, inner = self.sizes, self._columns, layout.inner
+        sizes, columns, inner = self.sizes, self.columns, layout.inner
         received = [message.scope for message in messages]
         slow, fast = layout.loops(received, [table.scope for table in tables])
         axes, strides = [*slow, *fast, *inner], self._strides(layout.axes)
-        columns["axis_start"].append(len(columns["axis_variable"]))
-        columns["factor_start"].append(len(self._factors))
-        columns["row_sum"].append(row_sum)
+        n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
+        starts = len(columns["axis_variable"]), len(columns["position"])
+        size = n_inner * n_fast * n_entries(slow, sizes)
+        blocks = size, layout.n_inner, n_inner, n_fast
+        self._append(_OF_BUCKETS, variable, sizes[variable], *blocks, row_sum, *starts)
         columns["axis_variable"] += axes
         columns["axis_stride"] += [strides[u] for u in axes]
         columns["axis_k"] += [sizes[u] for u in axes]
         factors = [*[self._store(table) for table in tables], *messages]
-        scattered = self._join(variable, axes, inner, [strides[u] for u in inner], factors)
-        n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
-        size = n_inner * n_fast * n_entries(slow, sizes)
-        self._buckets.append(
-            (variable, sizes[variable], size, layout.n_inner, n_inner, n_fast, scattered)
-        )
+        self._join(variable, axes, inner, [strides[u] for u in inner], factors)
         self.n_pieces.append(n_pieces([*slow, *fast], received, sizes))
 
     def _join(
@@ -113,9 +107,9 @@ class _Builder:
         inner: Sequence[int],
         run: list[int],
         factors: Sequence[_Placed],
-    ) -> int:
-        """Add the factors of a bucket; return the first one that is joined once for many blocks."""
-        columns, found, n_outer = self._columns, [], len(axes) - len(inner)
+    ) -> None:
+        """Add the factors of a bucket, and which is the first that is joined for many blocks."""
+        columns, found, n_outer = self.columns, [], len(axes) - len(inner)
         block = tuple([self.sizes[u] for u in inner])
         for scope, position, sender in factors:
             strides = self._strides(scope)
@@ -124,26 +118,23 @@ class _Builder:
             # What is left of the strides is of variables conditioned on.
             found.append((start, position, sender, own, row, strides))
         found.sort(key=lambda factor: _TURN.get(factor[0], 2))
-        first = len(self._factors)
+        # In one block, nothing is joined for others.
+        n_early = sum([not n_outer or factor[0] in _TURN for factor in found])
+        columns["scattered_start"].append(len(columns["position"]) + n_early)
         for *values, row, given in found:
-            self._factors.append((*values, len(columns["stride"])))
-            columns["given_start"].append(len(columns["given_variable"]))
+            starts = len(columns["stride"]), len(columns["given_variable"])
+            self._append(_OF_FACTORS, *values, *starts)
             columns["stride"] += row
             columns["given_variable"] += given
             columns["given_stride"] += given.values()
-        if not n_outer:  # one block
-            return len(self._factors)
-        return first + sum([factor[0] in _TURN for factor in found])
 
-    def _store(self, table: Factor) -> _Placed:
-        """Store a table."""
-        flat = table.table.ravel()
-        self.tables.append(flat)
-        self.n_tables += flat.size
-        return _Placed(table.scope, self.n_tables - flat.size)
+    def _store(self, table: Joined) -> _Placed:
+        self.joined.append(table)
+        position = self.n_tables
+        self.n_tables += n_entries(table.scope, self.sizes)
+        return _Placed(table.scope, position)
 
     def _strides(self, scope: Sequence[int]) -> dict[int, int]:
-        """Stride of each variable in a flat table."""
         result, distance = {}, 1
         for u in reversed(scope):
             result[u] = distance
@@ -162,34 +153,52 @@ class _Builder:
             for stride, size in zip(strides, block, strict=True):
                 steps = [stride * x for x in range(size)]
                 offsets = [at + step for at in offsets for step in steps]
-            self._patterns[key] = len(self._columns["offset"])
-            self._columns["offset"] += offsets
+            self._patterns[key] = len(self.columns["offset"])
+            self.columns["offset"] += offsets
         return self._patterns[key]
 
     def finish(self, schedule: Schedule) -> Buckets:
         """Return all buckets, the last of which send messages."""
-        kinds, rest = {"row_sum": np.float64, "offset": np.uint32}, self._columns
-        rest["axis_start"].append(len(rest["axis_variable"]))
-        rest["factor_start"].append(len(self._factors))
-        rest["given_start"].append(len(rest["given_variable"]))
-        columns = {name: np.array(c, kinds.get(name, np.int64)) for name, c in rest.items()}
-        for names, rows in ((_OF_BUCKETS, self._buckets), (_OF_FACTORS, self._factors)):
-            table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
-            columns.update(zip(names, table.T.copy(), strict=True))
+        for start, column in _STARTS.items():
+            self.columns[start].append(len(self.columns[column]))
+        kinds = {"row_sum": np.float64, "offset": np.uint32}
+        columns = {name: np.array(c, kinds.get(name, np.int64)) for name, c in self.columns.items()}
         columns["position"][columns["sender"] >= 0] += self.n_tables
         for name, at in (("message", schedule.message), ("belief", schedule.belief)):
-            columns[name] = np.full(len(self._buckets), -1, dtype=np.int64)
-            columns[name][len(self._buckets) - at.size :] = np.where(at < 0, -1, at + self.n_tables)
+            columns[name] = np.full(columns["k"].size, -1)
+            columns[name][columns["k"].size - at.size :] = np.where(at < 0, -1, at + self.n_tables)
         return Buckets(**columns)
 
-    def finish_tables(self) -> tuple[Array, Array]:
-        """Shift each log table to a maximum of 0; return tables and shifts (0 if all are -inf)."""
-        flat, sizes = np.concatenate([*self.tables, np.empty(0)]), [t.size for t in self.tables]
-        self.tables.clear()
-        tops = np.maximum.reduceat(flat, np.cumsum([0, *sizes[:-1]])) if sizes else np.empty(0)
-        tops[tops == -np.inf] = 0.0
-        flat -= np.repeat(tops, sizes)
-        return flat, tops
+
+def _turned(factor: Factor, order: Sequence[int]) -> Array:
+    """Return a table with its axes in an order that may have others too."""
+    scope, table = factor
+    if table.ndim < 2:
+        return table
+    return table.transpose([scope.index(u) for u in order if u in scope])
+
+
+def _filled(
+    joined: Sequence[Joined], factors: Sequence[Factor], sizes: Sequence[int]
+) -> tuple[Array, Array]:
+    """Join factors; shift each table to a maximum of 0; return all, flat, and the shifts."""
+    tables = []
+    for scope, members in joined:
+        parts = [_turned(factors[f], scope) for f in members]
+        table = parts[0]
+        if len(parts) > 1 or table.ndim < len(scope):
+            table = np.zeros([sizes[u] for u in scope])
+            for f, part in zip(members, parts, strict=True):
+                own = factors[f].scope
+                table += part.reshape([sizes[u] if u in own else 1 for u in scope])
+        tables.append(table.ravel())
+    flat, lengths = np.concatenate([*tables, np.empty(0)]), [table.size for table in tables]
+    if not tables:
+        return flat, flat
+    tops = np.maximum.reduceat(flat, np.cumsum([0, *lengths[:-1]]))
+    tops[tops == -np.inf] = 0.0
+    flat -= np.repeat(tops, lengths)
+    return flat, tops
 
 
 def build(
@@ -204,34 +213,34 @@ def build(
     Barren variables send no message and are drawn last. Without a ``schedule`` all messages stay.
     """
     axes = cliques(order, factors)
-    schedule = schedule or scheduled(order, axes, sizes, "draws", math.inf)[1]
+    schedule = schedule or Route(order, axes, sizes, "draws", math.inf).schedule()
     place = {v: i for i, v in enumerate(order)}
-    waiting: list[list[Factor]] = [[] for _ in order]
-    inside = []
-    for factor in factors:
+    waiting: list[dict[int, tuple[int, ...]]] = [{} for _ in order]
+    every, ks, n, inside = [*(b.factor for b in barren), *factors], sizes.tolist(), len(barren), []
+    for f, factor in enumerate(factors, n):
         mine = [place[v] for v in factor.scope if v in place]
         if mine:
-            waiting[min(mine)].append(factor)
+            waiting[min(mine)][f] = factor.scope
         else:
             inside.append(factor)
-    ks, n = sizes.tolist(), len(barren)
     builder = _Builder(ks)
-    for b in barren:
+    for f, b in enumerate(barren):
         others = [v for v in b.factor.scope if v != b.variable]
         row_sum = math.exp(b.log_high - float(b.factor.table.max())) if b.log_low < 0.0 else 0.0
-        builder.add(b.variable, Layout(tuple(others), 0), [b.factor], row_sum=row_sum)
+        table = Joined(b.factor.scope, [f])
+        builder.add(b.variable, Layout(tuple(others), 0), [table], row_sum=row_sum)
     arrived: list[list[_Placed]] = [[] for _ in order]
     starts = schedule.message.tolist()
     for i, v in enumerate(order):
         layout = choose_layout(v, axes[i][::-1], [message.scope for message in arrived[i]], ks)
-        given = sorted({u for f in waiting[i] for u in f.scope if u not in place})
-        tables = join_tables(v, layout, waiting[i], given, ks)
-        builder.add(v, layout, tables, arrived[i])
+        given = sorted({u for scope in waiting[i].values() for u in scope if u not in place})
+        builder.add(v, layout, join_tables(v, layout, waiting[i], given, ks), arrived[i])
         if axes[i]:
             arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
-    log_tables, tops = builder.finish_tables()
+    log_tables, tops = _filled(builder.joined, every, ks)
     return Plan(
         builder.finish(schedule),
+        builder.joined,
         log_tables,
         math.fsum(tops[n:]),
         math.fsum(tops[:n]),

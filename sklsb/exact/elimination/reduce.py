@@ -6,7 +6,7 @@ depends on it and the rows of that table sum to a constant; both are put aside.
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +54,16 @@ class Reduced:
         return np.array([v.size for v in self.values], dtype=np.int64)
 
     @property
+    def names(self) -> NDArray[Any]:
+        """Target values of the values left, a row for each variable."""
+        every = np.asarray(self.target.values, dtype=self.target.dtype)
+        found = np.zeros((len(self.values), int(self.sizes.max(initial=1))), self.target.dtype)
+        for i, left in enumerate(self.values):
+            found[i, : left.size] = every[left]
+        return found
+
+    @property
     def free(self) -> list[int]:
-        """Variables to be eliminated."""
         barren = set(self.barren_variables)
         return [i for i, v in enumerate(self.values) if v.size > 1 and i not in barren]
 
@@ -75,7 +83,6 @@ class Reduced:
 
 
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
-    """Return the factors of a target; refuse a target without, or with invalid ones."""
     found = target.log_factors
     if found is None:
         raise TypeError(
@@ -145,7 +152,6 @@ def strike(target: Target) -> Reduced:
 
 
 def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:
-    """Return the error for a model without possible states."""
     where = "" if scope is None else f": a factor over {scope} cannot be satisfied"
     return ValueError(
         f"{target!r:.200} has no state of positive probability{where}. Its partition function is "
@@ -195,7 +201,7 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
             if len(of[j]) < 2:
                 stack.append(j)
     left = [factor for f, factor in enumerate(model.factors) if f not in gone]
-    return Reduced(model.target, model.values, left, model.constant, barren)
+    return replace(model, factors=left, barren=barren, row_sums={})
 
 
 def absorb(factors: list[Factor]) -> list[Factor]:
@@ -223,7 +229,6 @@ def absorb(factors: list[Factor]) -> list[Factor]:
 
 
 def _add(host: Factor, scope: tuple[int, ...], table: Array) -> None:
-    """Add a table to one over more variables, in place."""
     order = sorted(range(len(scope)), key=lambda axis: host.scope.index(scope[axis]))
     shape = [
         size if i in scope else 1 for i, size in zip(host.scope, host.table.shape, strict=True)

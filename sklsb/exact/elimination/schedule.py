@@ -213,7 +213,6 @@ def _steps(tree: _Tree, need: Need, room: float) -> tuple[list[Step], float]:
 
 
 def _staying(tree: _Tree, need: Need, room: float, n_late: int) -> NDArray[np.bool_]:
-    """Which messages stay for good."""
     n, copies = tree.parent.size, 1 + (need == "marginals")
     if need == "draws":
         return np.ones(n, dtype=np.bool_)
@@ -222,54 +221,6 @@ def _staying(tree: _Tree, need: Need, room: float, n_late: int) -> NDArray[np.bo
     stays = tree.parent >= n - n_late
     stays[smallest[few | (np.arange(n) < n - _MOST_PLACED)]] = True
     return stays
-
-
-def _without(tree: _Tree, stays: NDArray[np.bool_]) -> _Tree:
-    return tree._replace(size=np.where(stays, 0.0, tree.size))
-
-
-def _n_again(tree: _Tree, steps: Sequence[Step]) -> float:
-    return float(sum(tree.work[s.first : s.end].sum() for s in steps if s.sends))
-
-
-def _arranged(
-    order: Sequence[int],
-    axes: Axes,
-    sizes: Int64,
-    need: Need,
-    room: float,
-    late: Collection[int],
-) -> tuple[list[int], _Tree, NDArray[np.bool_]]:
-    """Return an order, its tree, and which messages stay for good; the order stays if all do."""
-    tree, n_late = _tree_of(order, axes, sizes), len(set(late).intersection(order))
-    stays = _staying(tree, need, room, n_late)
-    if stays.all():
-        return list(order), tree, stays
-    turned, axes = depth_first(order, axes, sizes, late)
-    tree = _tree_of(turned, axes, sizes)
-    return turned, tree, _staying(tree, need, room, n_late)
-
-
-def peak_of(
-    order: Sequence[int],
-    axes: Axes,
-    sizes: Int64,
-    need: Need,
-    room: float,
-    late: Collection[int] = (),
-) -> tuple[float, float]:
-    """Return the entries that an order holds at most, and those that it makes again.
-
-    It makes again no more than it must to keep ``room``; if it cannot, it holds little more than it
-    must. Sizes beyond 2**900 count as that.
-    """
-    _, tree, stays = _arranged(order, axes, sizes, need, room, late)
-    held = (1 + (need == "marginals")) * float(tree.size[stays].sum())
-    if stays.all():
-        return held, 0.0
-    placed = _without(tree, stays)
-    steps, peak = _steps(placed, need, room - held)
-    return held + peak, _n_again(placed, steps)
 
 
 def _first_fit(lives: _Lives, size: Float64) -> Int64:
@@ -293,36 +244,54 @@ def _first_fit(lives: _Lives, size: Float64) -> Int64:
     return at
 
 
-def scheduled(
-    order: Sequence[int],
-    axes: Axes,
-    sizes: Int64,
-    need: Need,
-    room: float,
-    late: Collection[int] = (),
-) -> tuple[list[int], Schedule]:
-    """Lay out messages and beliefs in at most ``room`` entries, if possible.
+class Route:
+    """An order of elimination with the same messages, when they are held, and the way back.
 
-    Returns an order of the same messages too. Messages of variables in ``late``, which come last,
-    and those sent to them, stay.
+    Messages of variables in ``late``, which come last, and those sent to them, stay for good; the
+    order changes only if others do not. If possible, at most ``room`` entries are held, and no more
+    are made again than that takes. Sizes beyond 2**900 count as that.
     """
-    turned, tree, stays = _arranged(order, axes, sizes, need, room, late)
-    n, back, placed = len(turned), [Step(False, 0, len(turned))], _without(tree, stays)
-    kept = (tree.size - placed.size).astype(np.int64)
-    message = np.cumsum(kept) - kept
-    belief = np.full(n, -1, dtype=np.int64)
-    held = int(kept.sum())
-    if need == "marginals":
-        belief = held + message
-        held *= 2
-    if stays.all():
-        return turned, Schedule(message, belief, held, back, 0.0)
-    back, _ = _steps(placed, need, room - held)
-    size = np.tile(placed.size, 2)
-    lives = _lives(placed, [Step(True, 0, n), *back], need)
-    at = _first_fit(lives, size)
-    message = np.where(stays, message, held + at[:n])
-    if need == "marginals":
-        belief = np.where(stays, belief, held + at[n:])
-    top = int((at + size)[lives.owner].max())
-    return turned, Schedule(message, belief, held + top, back, _n_again(placed, back))
+
+    def __init__(
+        self,
+        order: Sequence[int],
+        axes: Axes,
+        sizes: Int64,
+        need: Need,
+        room: float,
+        late: Collection[int] = (),
+    ):
+        n_late = len(set(late).intersection(order))
+        tree = _tree_of(order, axes, sizes)
+        stays = _staying(tree, need, room, n_late)
+        if not stays.all():
+            order, axes = depth_first(order, axes, sizes, late)
+            tree = _tree_of(order, axes, sizes)
+            stays = _staying(tree, need, room, n_late)
+        self.order, self._need = list(order), need
+        self._kept = np.where(stays, tree.size, 0.0)
+        self._placed = tree._replace(size=tree.size - self._kept)
+        self._back = [Step(False, 0, len(order))]
+        self.peak = 0.0  # most entries held at once
+        held = (1 + (need == "marginals")) * float(self._kept.sum())
+        if not stays.all():
+            self._back, self.peak = _steps(self._placed, need, room - held)
+        self.peak += held
+        again = [slice(step.first, step.end) for step in self._back if step.sends]
+        # Entries of the tables of messages that are made again.
+        self.n_again = float(sum(tree.work[span].sum() for span in again))
+
+    def schedule(self) -> Schedule:
+        kept, placed, both = self._kept.astype(np.int64), self._placed, self._need == "marginals"
+        held = int(kept.sum())
+        message = np.cumsum(kept) - kept
+        belief = held + message if both else np.full(kept.size, -1)
+        top = held = (1 + both) * held
+        if placed.size.any():
+            size = np.tile(placed.size, 2)
+            lives = _lives(placed, [Step(True, 0, kept.size), *self._back], self._need)
+            at = held + _first_fit(lives, size)
+            message = np.where(kept > 0, message, at[: kept.size])
+            belief = np.where(kept > 0, belief, at[kept.size :]) if both else belief
+            top = int((at + size)[lives.owner].max())
+        return Schedule(message, belief, top, self._back, self.n_again)

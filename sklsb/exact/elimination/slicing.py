@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sklsb.exact.elimination.order import Order
 from sklsb.exact.elimination.reduce import Factor
-from sklsb.exact.elimination.schedule import Need, peak_of
+from sklsb.exact.elimination.schedule import Need, Route
 
 Int64 = NDArray[np.int64]
 # Log2 of how far the work may exceed the limit before no more variables are chosen.
@@ -107,9 +107,9 @@ def choose_slices(
         if work >= min(least, 2.0**HOPELESS * max_work):
             return best or (found.variables, chosen)
         if np.exp2(_log2_messages(axes, sizes)).max(initial=0.0) <= most:
-            peak, again = peak_of(found.variables, axes, sizes, need, most, keep)
-            again *= 1.0 if need == "state" else times
-            if peak <= most and work + again < least:
+            route = Route(found.variables, axes, sizes, need, most, keep)
+            again = route.n_again * (1.0 if need == "state" else times)
+            if route.peak <= most and work + again < least:
                 best, least = (found.variables, [*chosen]), work + again
         choice = _next_slice(found.variables, axes, sizes, keep) if found.variables else None
         if choice is None:

@@ -91,7 +91,6 @@ class ContractionTree:
         return math.fsum(map(self.log_k.__getitem__, variables))
 
     def _joined(self, node: int) -> Set:
-        """Variables of the table that a node makes."""
         return self.open[self.left[node]] | self.open[self.right[node]]
 
     def order(self) -> list[int]:
@@ -135,7 +134,6 @@ class ContractionTree:
     # ----------------------------------------------------------------- annealing
 
     def price(self, moves_per_node: int) -> float:
-        """Time of `annealed`, in table entries."""
         n = self.n_leaves - 1
         of_move = _OF_MOVE + _OF_WORD * (1 + min(n, 2 * _MOST_NODES) / 64)
         return n * (_OF_NODE + moves_per_node * of_move)
