@@ -725,7 +725,7 @@ def test_threads_change_no_bit(monkeypatch):
     real = Passes.__init__
 
     def init(self, *args):
-        jobs.append(args[4])
+        jobs.append(args[3])
         real(self, *args)
 
     monkeypatch.setattr(Passes, "__init__", init)

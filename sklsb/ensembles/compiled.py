@@ -78,6 +78,23 @@ class Threaded:
                 raise
 
 
+def new_chains(
+    target: Target, states: States, part: Any, cache_size: int = 0, scratch_size: int = 0
+) -> Chains:
+    """Allocate the arrays of chains at some states."""
+    n = len(states)
+    return Chains(
+        x=np.array(states, dtype=target.dtype, order="C"),
+        cache=np.zeros((n, cache_size), dtype=np.int64),
+        scratch=np.zeros((n, scratch_size), dtype=np.int64),
+        moved=np.zeros((n, int((target.cardinalities - 1).sum())), dtype=np.bool_),
+        evaluations=np.zeros((n, 1), dtype=np.int64),
+        acceptance=np.zeros((n, 1)),
+        refusable=np.zeros((n, 1), dtype=np.int64),
+        part=part,
+    )
+
+
 class Streamed(Threaded):
     """Chains with a row of arrays and a stream each."""
 
@@ -130,17 +147,9 @@ class Ensemble(Streamed):
             view = self.target.offers.class_view()
         else:
             view = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
-        self.view, n = view, len(states)
-        self.chains = Chains(
-            x=np.array(states, dtype=self.target.dtype, order="C"),
-            cache=np.zeros((n, view.cache_size), dtype=np.int64),
-            scratch=np.zeros((n, getattr(view, "scratch_size", 0)), dtype=np.int64),
-            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
-            evaluations=np.zeros((n, 1), dtype=np.int64),
-            acceptance=np.zeros((n, 1)),
-            refusable=np.zeros((n, 1), dtype=np.int64),
-            part=rule.new_part(self.target, n),
-        )
+        self.view, part = view, rule.new_part(self.target, len(states))
+        sizes = view.cache_size, getattr(view, "scratch_size", 0)
+        self.chains = new_chains(self.target, states, part, *sizes)
         distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 

@@ -1,7 +1,6 @@
 """Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems in three dialects."""
 
 import re
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,54 +19,56 @@ _CONSTANT = re.compile(
 )
 
 
-class _Words(NamedTuple):
-    """How errors call what is joined, and what joins it."""
+class _Pairs(Tokens):
+    """Tokens of pairs with weights; ``words`` say how errors call what is joined, and what joins.
 
-    node: str
-    nodes: str
-    pair: str
-    pairs: str
+    These are one and several of both.
+    """
 
+    def __init__(self, path: PathLike, *words: str):
+        super().__init__(path, comment=_COMMENT)
+        self.node, self.nodes, self.pair, self.pairs = words
 
-_CUT = _Words("vertex", "vertices", "edge", "edges")
-_QUBO = _Words("variable", "variables", "entry", "entries")
+    def size(self) -> int:
+        return self.integer(f"the number of {self.nodes}", 0, _MOST_NODES)
 
+    def triples(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Take all that is left; return where triples begin, and these."""
+        at = self.at + 3 * np.arange(min(count, len(self.words)))
+        what = f"the {self.pairs} (one {self.node}, the other, weight)"
+        triples = self.numbers(3 * count, what).reshape(-1, 3)
+        self.end(f"the {count} {self.pairs}")
+        return at, triples
 
-def _read_size(tokens: Tokens, words: _Words) -> int:
-    return tokens.integer(f"the number of {words.nodes}", 0, _MOST_NODES)
+    def from_zero(
+        self, at: NDArray[np.intp], given: NDArray[np.float64], first: int, n: int
+    ) -> NDArray[np.int64]:
+        """Return nodes that count from ``first``, and stand ``at`` these tokens, from 0."""
+        last = first + n - 1
+        ok = (given >= first) & (given <= last) & (given == np.floor(given))
+        self.check(at.ravel(), ok.ravel(), f"a {self.node}", f"an integer from {first} to {last}")
+        return given.astype(np.int64) - first
 
+    def check(self, at: NDArray[np.intp], ok: NDArray[np.bool_], what: str, allowed: str) -> None:
+        if not ok.all():
+            raise self.wrong(int(at[ok.argmin()]), what, allowed)
 
-def _read_triples(
-    tokens: Tokens, count: int, words: _Words
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Take all that is left; return where triples begin, and these."""
-    at = tokens.at + 3 * np.arange(min(count, len(tokens.words)))
-    what = f"the {words.pairs} (one {words.node}, the other, weight)"
-    triples = tokens.numbers(3 * count, what).reshape(-1, 3)
-    tokens.end(f"the {count} {words.pairs}")
-    return at, triples
-
-
-def _from_zero(
-    tokens: Tokens,
-    at: NDArray[np.intp],
-    given: NDArray[np.float64],
-    first: int,
-    n: int,
-    words: _Words,
-) -> NDArray[np.int64]:
-    """Return nodes that count from ``first``, and stand ``at`` these tokens, from 0."""
-    last = first + n - 1
-    bad = ~((given >= first) & (given <= last) & (given == np.floor(given)))
-    if bad.any():
-        allowed = f"an integer from {first} to {last}"
-        raise tokens.wrong(int(at[bad][0]), f"a {words.node}", allowed)
-    return given.astype(np.int64) - first
-
-
-def _check(tokens: Tokens, at: NDArray[np.intp], ok: NDArray[np.bool_], *what: str) -> None:
-    if not ok.all():
-        raise tokens.wrong(int(at[ok.argmin()]), *what)
+    def matrix(
+        self,
+        at: NDArray[np.intp],
+        triples: NDArray[np.float64],
+        first: int,
+        n: int,
+        ordered: bool = False,
+    ) -> sp.coo_array:
+        """Return the entries at i <= j, or where they stand if the order of a pair matters."""
+        ends = self.from_zero(at[:, None] + np.arange(2), triples[:, :2], first, n)
+        low, high = (ends if ordered else np.sort(ends, axis=1)).T
+        once = f"each pair of {self.nodes} once" + ("" if ordered else ", in either order")
+        self.check(at, _first_of_each(low * n + high), f"an {self.pair}", once)
+        if self.pair == "edge":
+            self.check(at, low != high, "an edge", f"two different {self.nodes}")
+        return sp.coo_array((triples[:, 2], (low, high)), shape=(n, n))
 
 
 def _first_of_each(key: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -76,45 +77,24 @@ def _first_of_each(key: NDArray[np.int64]) -> NDArray[np.bool_]:
     return first
 
 
-def _matrix(
-    tokens: Tokens,
-    at: NDArray[np.intp],
-    triples: NDArray[np.float64],
-    first: int,
-    n: int,
-    words: _Words,
-    ordered: bool = False,
-) -> sp.coo_array:
-    """Return the entries at i <= j, or where they stand if the order of a pair matters."""
-    ends = _from_zero(tokens, at[:, None] + np.arange(2), triples[:, :2], first, n, words)
-    low, high = (ends if ordered else np.sort(ends, axis=1)).T
-    once = f"each pair of {words.nodes} once" + ("" if ordered else ", in either order")
-    _check(tokens, at, _first_of_each(low * n + high), f"an {words.pair}", once)
-    if words is _CUT:
-        _check(tokens, at, low != high, f"an {words.pair}", f"two different {words.nodes}")
-    return sp.coo_array((triples[:, 2], (low, high)), shape=(n, n))
-
-
-def _read_rudy(tokens: Tokens, words: _Words) -> sp.csr_array:
-    n = _read_size(tokens, words)
-    count = tokens.integer(f"the number of {words.pairs}", 0)
+def _read_rudy(tokens: _Pairs) -> sp.csr_array:
+    n = tokens.size()
+    count = tokens.integer(f"the number of {tokens.pairs}", 0)
     tokens.at = max(tokens.at, tokens.words_by_line()[0])
-    at, triples = _read_triples(tokens, count, words)
-    matrix = _matrix(tokens, at, triples, 1, n, words)
+    matrix = tokens.matrix(*tokens.triples(count), 1, n)
     return sp.csr_array(matrix + sp.triu(matrix, 1).T)
 
 
-def _read_qbsolv(tokens: Tokens) -> sp.csr_array:
+def _read_qbsolv(tokens: _Pairs) -> sp.csr_array:
     """Take a problem whose value is x'Qx, with Q upper triangular."""
     tokens.at = 1
     tokens.keyword("the kind of problem", (b"qubo",))
     tokens.next("the topology", "a word")
-    n = _read_size(tokens, _QUBO)
+    n = tokens.size()
     kinds = ("linear", "quadratic")
     counts = [tokens.integer(f"the number of {kind} entries", 0) for kind in kinds]
     first = tokens.at
-    at, triples = _read_triples(tokens, -(-(len(tokens.words) - first) // 3), _QUBO)
-    matrix = _matrix(tokens, at, triples, 0, n, _QUBO)
+    matrix = tokens.matrix(*tokens.triples(-(-(len(tokens.words) - first) // 3)), 0, n)
     linear = matrix.row == matrix.col
     for k, mine in enumerate((linear, ~linear)):
         # Some programs do not count zeros.
@@ -125,18 +105,18 @@ def _read_qbsolv(tokens: Tokens) -> sp.csr_array:
     return sp.csr_array(0.5 * matrix + 0.5 * matrix.T)
 
 
-def _read_hercules(tokens: Tokens, lengths: NDArray[np.int64]) -> sp.csr_array:
+def _read_hercules(tokens: _Pairs, lengths: NDArray[np.int64]) -> sp.csr_array:
     """Take a problem whose value is x'Qx / 2 + c'x, with lines ``i j q`` and ``i c``."""
-    n = _read_size(tokens, _QUBO)
+    n = tokens.size()
     at = 1 + np.cumsum(lengths) - lengths
     allowed = "two variables and a weight, or one and a weight"
-    _check(tokens, at, (lengths == 2) | (lengths == 3), "the beginning of a line", allowed)
+    tokens.check(at, (lengths == 2) | (lengths == 3), "the beginning of a line", allowed)
     values = tokens.numbers(int(lengths.sum()), "the entries")
     pairs, single = at[lengths == 3], at[lengths == 2]
     triples = values[pairs[:, None] + [-1, 0, 1]]
-    matrix = _matrix(tokens, pairs, triples, 0, n, _QUBO, ordered=True)
-    i = _from_zero(tokens, single, values[single - 1], 0, n, _QUBO)
-    _check(tokens, single, _first_of_each(i), "a variable", "one weight alone for each variable")
+    matrix = tokens.matrix(pairs, triples, 0, n, ordered=True)
+    i = tokens.from_zero(single, values[single - 1], 0, n)
+    tokens.check(single, _first_of_each(i), "a variable", "one weight alone for each variable")
     if not i.size:
         warn(
             f"{tokens.path} begins with the number of variables alone, so it is read as hercules "
@@ -206,7 +186,7 @@ def read_maxcut(path: PathLike) -> sp.csr_array:
            [ 1.,  0., -1.],
            [ 0., -1.,  0.]])
     """
-    return _read_rudy(Tokens(path, comment=_COMMENT), _CUT)
+    return _read_rudy(_Pairs(path, "vertex", "vertices", "edge", "edges"))
 
 
 def read_qubo(path: PathLike) -> sp.csr_array:
@@ -269,14 +249,14 @@ def read_qubo(path: PathLike) -> sp.csr_array:
     array([[-3.,  2.],
            [ 2.,  0.]])
     """
-    tokens = Tokens(path, comment=_COMMENT)
+    tokens = _Pairs(path, "variable", "variables", "entry", "entries")
     lengths = tokens.words_by_line()
     if tokens.peek().lower() == b"p":
         matrix = _read_qbsolv(tokens)
     elif lengths[:1] == [1] and lengths[1:2] in ([2], [3]):
         matrix = _read_hercules(tokens, np.array(lengths[1:]))
     else:
-        matrix = _read_rudy(tokens, _QUBO)
+        matrix = _read_rudy(tokens)
     scale, offset = _read_constants(tokens)
     if (scale, offset) != (1.0, 0.0):
         warn(

@@ -15,6 +15,7 @@ from sklsb.exact.elimination.engine import (
     eliminated,
     log_partition_of,
     ordered,
+    strike_few,
     that_fits,
 )
 from sklsb.exact.elimination.independent import Redraw, Redraws
@@ -63,7 +64,7 @@ class _Exact(Algorithm):
         """The elimination behind the draws, made once all else is checked, until chains have it."""
         if self._made is None:
             verbose = self.params.verbose
-            found = that_fits(self.target, self._limits(), verbose)
+            found = that_fits(strike_few(self.target), self._limits(), verbose)
             self._made = eliminated(found, verbose, self.n_threads)
         return self._made
 

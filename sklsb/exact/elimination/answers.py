@@ -19,7 +19,6 @@ from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import (
     EliminationCost,
     Limits,
-    check_fits,
     check_limits,
     fits,
 )
@@ -28,7 +27,6 @@ from sklsb.exact.elimination.engine import (
     best_state,
     eliminated,
     log_partition_of,
-    order_sought,
     ordered,
     shown,
     strike_few,
@@ -192,7 +190,7 @@ def log_partition(
     """
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "sum")
-    found = that_fits(target, limits, verbose, need="sum")
+    found = that_fits(strike_few(target), limits, verbose, need="sum")
     elimination = eliminated(found, verbose, n_threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size)
     return log_partition_of(elimination)
@@ -238,9 +236,7 @@ def _joint(
             f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
         )
     keep = [i for i in sites if struck.sizes[i] > 1]
-    with order_sought(verbose):
-        found = ordered(struck, keep=keep, need="sum", limits=limits)
-    check_fits(target, found.cost, limits)
+    found = that_fits(struck, limits, verbose, keep=keep, need="sum")
     elimination = Elimination(found, LINEAR, n_jobs)
     with shown(verbose, 2.0**found.cost.log2_work) as progress, elimination.watched(progress):
         p = elimination.joint(sites)
@@ -371,7 +367,7 @@ def most_likely(
     """
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "state")
-    found = that_fits(target, limits, verbose, pruned=False, need="state")
+    found = that_fits(strike_few(target), limits, verbose, pruned=False, need="state")
     x, elimination = best_state(found, verbose, n_threads(n_jobs))
     warn_if_lost(target, elimination.rounding_size)
     lp = float(target.log_prob(x))
@@ -435,7 +431,8 @@ def sample(
         f"n={n} draws of {target.n_sites} sites",
         "Make fewer at a time, or use EliminationSampler, which can write them to disk.",
     )
-    elimination = eliminated(that_fits(target, limits, verbose), verbose, n_threads(n_jobs))
+    found = that_fits(strike_few(target), limits, verbose)
+    elimination = eliminated(found, verbose, n_threads(n_jobs))
     nowhere = np.zeros((1, target.n_sites), target.dtype)  # draws do not depend on it
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1
@@ -450,5 +447,5 @@ def sample(
             chains.run(size, (1, 0, begin), draws, stats)
             progress(size)
     attrs = {"inference_library": "sklsb", "inference_library_version": __version__}
-    found = draws_dataset(draws, target, attrs | {"target": repr(target)})
-    return found.assign_coords(lp=(("chain", "draw"), stats[:, :, 0] + target.constant))
+    dataset = draws_dataset(draws, target, attrs | {"target": repr(target)})
+    return dataset.assign_coords(lp=(("chain", "draw"), stats[:, :, 0] + target.constant))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -437,18 +438,11 @@ def order_sought(verbose: int) -> Progress:
     return Progress(verbose, "order of elimination")
 
 
-def that_fits(
-    target: Target,
-    limits: Limits,
-    verbose: int = 0,
-    *,
-    pruned: bool = True,
-    need: Need = "draws",
-) -> Ordered:
-    """Find an order that keeps the limits; refuse the target if there is none."""
+def that_fits(struck: Reduced, limits: Limits, verbose: int = 0, **options: Any) -> Ordered:
+    """Find an order that keeps the limits, as `ordered`; refuse the target if there is none."""
     with order_sought(verbose):
-        found = ordered(strike_few(target), pruned=pruned, need=need, limits=limits)
-    check_fits(target, found.cost, limits)
+        found = ordered(struck, limits=limits, **options)
+    check_fits(struck.target, found.cost, limits)
     return found
 
 

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklsb._kernels.chains import Chains, NoPart
+from sklsb._kernels.chains import NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.compiled import Streamed
+from sklsb.ensembles.compiled import Streamed, new_chains
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -44,18 +44,8 @@ class Redraws(Streamed):
         self.target: Target = self.elimination.target
         self.rule = Redraw(self.elimination.found.n_uniforms)
         self.counters = Counters()
-        n = len(states)
         # Samplers read these; draws do not depend on them.
-        self.chains = Chains(
-            x=np.array(states, dtype=self.target.dtype, order="C"),
-            cache=np.empty((n, 0), dtype=np.int64),
-            scratch=np.empty((n, 0), dtype=np.int64),
-            moved=np.zeros((n, int((self.target.cardinalities - 1).sum())), dtype=np.bool_),
-            evaluations=np.zeros((n, 1), dtype=np.int64),
-            acceptance=np.zeros((n, 1)),
-            refusable=np.zeros((n, 1), dtype=np.int64),
-            part=NoPart(),
-        )
+        self.chains = new_chains(self.target, states, NoPart())
         self.chains.evaluations[:1] = n_entries(self.elimination.found.cost)
         self._rooms: list[Room] = []
 
@@ -113,22 +103,20 @@ class Redraws(Streamed):
         while len(self._rooms) < len(self):
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))
 
-        def make(c: int) -> None:
-            # If the model is in one piece, each thread makes the redraws of its chains.
-            self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
-            x, lp = self.source.take(c, n_transitions)
-            if thin:
-                kept = slice(thin - 1 - made, None, thin)
-                n = lp[kept].size
-                draws[c, first : first + n] = x[kept]
-                stats[c, first : first + n, 0] = lp[kept] - self.target.constant
-            if n_transitions:
-                self.chains.x[c] = x[-1]
-            self.chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
-            self.chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
-
         def work(span: tuple[int, int]) -> None:
+            chains = self.chains
             for c in range(*span):
-                make(c)
+                # If the model is in one piece, each thread makes the redraws of its chains.
+                self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
+                x, lp = self.source.take(c, n_transitions)
+                if thin:
+                    kept = slice(thin - 1 - made, None, thin)
+                    n = lp[kept].size
+                    draws[c, first : first + n] = x[kept]
+                    stats[c, first : first + n, 0] = lp[kept] - self.target.constant
+                if n_transitions:
+                    chains.x[c] = x[-1]
+                chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
+                chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
 
         self._spread(work, len(self), self.chains)
