@@ -6,7 +6,7 @@ are joined beforehand and spread over the block.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 # Cliques of at least so many entries are laid out with care.
@@ -148,7 +148,9 @@ def join_tables(
     """
     order = [*given, *layout.outer, variable, *layout.inner]
     clique = sizes[variable] * n_entries(layout.axes, sizes)
-    most = min(_JOINED, clique // _SHARE) if clique >= LARGE else 0
+    if clique < LARGE:
+        return [Joined(_in_order(own, order), [f]) for f, own in scopes.items()]
+    most = min(_JOINED, clique // _SHARE)
     groups: list[tuple[set[int], list[int]]] = []
     alone = []
     for f, own in scopes.items():
@@ -168,4 +170,8 @@ def join_tables(
                 break
         else:
             groups.append((scope, [f]))
-    return [Joined(tuple([u for u in order if u in s]), m) for s, m in (*alone, *groups)]
+    return [Joined(_in_order(scope, order), members) for scope, members in (*alone, *groups)]
+
+
+def _in_order(scope: Collection[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(scope) if len(scope) == 1 else tuple([u for u in order if u in scope])

@@ -70,6 +70,7 @@ class _Builder:
         self.n_tables = 0  # entries
         self.n_pieces: list[int] = []
         self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
+        self._factors: list[tuple[int, ...]] = []
         self._patterns: dict[Any, int] = {}
 
     def _append(self, names: tuple[str, ...], *values: float) -> None:
@@ -89,7 +90,7 @@ class _Builder:
         slow, fast = layout.loops(received, [table.scope for table in tables])
         axes, strides = [*slow, *fast, *inner], self._strides(layout.axes)
         n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
-        starts = len(columns["axis_variable"]), len(columns["position"])
+        starts = len(columns["axis_variable"]), len(self._factors)
         size = n_inner * n_fast * n_entries(slow, sizes)
         blocks = size, layout.n_inner, n_inner, n_fast
         self._append(_OF_BUCKETS, variable, sizes[variable], *blocks, row_sum, *starts)
@@ -120,10 +121,9 @@ class _Builder:
         found.sort(key=lambda factor: _TURN.get(factor[0], 2))
         # In one block, nothing is joined for others.
         n_early = sum([not n_outer or factor[0] in _TURN for factor in found])
-        columns["scattered_start"].append(len(columns["position"]) + n_early)
+        columns["scattered_start"].append(len(self._factors) + n_early)
         for *values, row, given in found:
-            starts = len(columns["stride"]), len(columns["given_variable"])
-            self._append(_OF_FACTORS, *values, *starts)
+            self._factors.append((*values, len(columns["stride"]), len(columns["given_variable"])))
             columns["stride"] += row
             columns["given_variable"] += given
             columns["given_stride"] += given.values()
@@ -159,6 +159,8 @@ class _Builder:
 
     def finish(self, schedule: Schedule) -> Buckets:
         """Return all buckets, the last of which send messages."""
+        factors = np.array(self._factors, dtype=np.int64).reshape(-1, len(_OF_FACTORS))
+        self.columns.update(zip(_OF_FACTORS, factors.T.tolist(), strict=True))
         for start, column in _STARTS.items():
             self.columns[start].append(len(self.columns[column]))
         kinds = {"row_sum": np.float64, "offset": np.uint32}
@@ -184,6 +186,9 @@ def _filled(
     """Join factors; shift each table to a maximum of 0; return all, flat, and the shifts."""
     tables = []
     for scope, members in joined:
+        if len(members) == 1 and factors[members[0]].scope == scope:
+            tables.append(factors[members[0]].table.ravel())
+            continue
         parts = [_turned(factors[f], scope) for f in members]
         table = parts[0]
         if len(parts) > 1 or table.ndim < len(scope):
