@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
+from sklsb._kernels.objectives import Objective
 from sklsb.balancing import BalancingFunction
 from sklsb.balancing.weights import balanced, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -17,13 +18,34 @@ from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import by_weight, log_ratios
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
-from sklsb.testing._objectives import _found_enumerated, _numeric_gradient
+from sklsb.testing._objectives import _numeric_gradient
 from sklsb.testing._probe import Probe
 
 
 def _possible_states(target: Target) -> States:
     x = exact.states(target)
     return x[target.log_prob(x) > -np.inf]
+
+
+Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
+
+
+def _found_enumerated(
+    objective: Objective,
+    rule: Balanced,
+    log_omega: Array,
+    chains: BalancedEnsemble,
+    every: int = 1,
+    u: Any = 0.5,
+) -> Found:
+    n = len(chains)
+    out = (np.empty((n, 3, rule.table.value.size)), np.empty(n))
+    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
+    settings = (objective.compiled, every, objective.weighted)
+    objectives.enumerated(
+        chains.view, rule, chains.chains, (0, n), settings, uniforms, log_omega, out
+    )
+    return out[1], out[0][:, 0], np.zeros(n)
 
 
 def _conditionals(target: Target, x: States) -> Array:
@@ -103,8 +125,6 @@ def _objectives(
 
 # Those that `_objectives` defines; flux objectives are no entries of the registry.
 _OF_PACKAGE = ("bound", "exact", "kl")
-
-Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
 
 
 def _found_sampled(

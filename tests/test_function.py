@@ -710,7 +710,7 @@ def changing(x):
         (lambda: FunctionTarget(batched, 6, 2.0), TypeError, "n_states is 2.0; give an integer"),
         (lambda: FunctionTarget(batched, 6, 40000), ValueError, "n_states is 40000; .*to 32768"),
         (lambda: FunctionTarget(batched, 6, [2, 3]), ValueError, "2 entries for 6 variables"),
-        (lambda: FunctionTarget(batched, 6, [[2] * 6] * 6), TypeError, r"n_states is \[2, 2"),
+        (lambda: FunctionTarget(batched, 6, [[2] * 6] * 6), TypeError, r"n_states\[0\] is \[2, "),
         (
             lambda: FunctionTarget(batched, 6, vectorized="yes"),
             TypeError,

@@ -420,7 +420,7 @@ def test_plain_python_gives_the_same_chains_bit_for_bit():
 
 BALANCING, LEARNING = "balancing/functions.py", "balancing/learning.py"
 PILOT, RACE, TIMES = (f"trials/{name}.py" for name in ("pilot", "race", "times"))
-ISING, GRAPHS = "targets/ising.py", "targets/_graphs.py"
+ISING, GRAPHS, ARGUMENTS = (f"targets/{name}.py" for name in ("ising", "_graphs", "_checks"))
 NETWORK = "targets/markov_network.py"
 BASE, SAMPLING, FITTING, LSB, GIBBS = (
     f"samplers/{name}.py"
@@ -472,8 +472,8 @@ MUTANTS = {
     ),
     "1 % too warm in Python and the kernel": Mutant(
         ISING,
-        "self.field = _check_field(field, self.shape).ravel()",
-        "self.field = 0.99 * _check_field(field, self.shape).ravel()",
+        'self.field = finite_array(field, "field", self.shape).ravel()',
+        'self.field = 0.99 * finite_array(field, "field", self.shape).ravel()',
         check_lattices,
         "sum over its edges",
     ),
@@ -527,7 +527,7 @@ MUTANTS = {
         "sum over its edges",
     ),
     "NaN field accepted": Mutant(
-        ISING,
+        ARGUMENTS,
         "refuse(~np.isfinite(values),",
         "refuse(np.isinf(values),",
         check_input,

@@ -25,8 +25,8 @@ SPREAD, MESSAGES, MOVES_OF_TREES, GREEDY = (
     f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees", "order")
 )
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
-MOVES, TORCH_ISING, TORCH_POTTS, TORCH_RBM = (
-    f"targets/_torch/{name}.py" for name in ("moves", "ising", "potts", "rbm")
+MOVES, TORCH_GRAPHS, TORCH_RBM = (
+    f"targets/_torch/{name}.py" for name in ("moves", "graphs", "rbm")
 )
 FAST_STEP, FAST_RBM, FAST_LEARNING = (
     f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
@@ -717,7 +717,7 @@ MUTANTS = {
     ),
     # First-order steps
     "neighbours of a spin by half": Mutant(
-        TORCH_ISING,
+        TORCH_GRAPHS,
         "return -2.0 * self._spins(x) * (self.field + carried[0])",
         "return -2.0 * self._spins(x) * (self.field + 0.5 * carried[0])",
         check_first_order,
@@ -849,7 +849,7 @@ MUTANTS = {
         ".",
     ),
     "pairs of a Potts model on torch counted twice": Mutant(
-        TORCH_POTTS,
+        TORCH_GRAPHS,
         "return there, row_sum(change + 0.5 * (self._at(near, y) - self._at(near, x)))",
         "return there, row_sum(change + (self._at(near, y) - self._at(near, x)))",
         check_fast_potts,

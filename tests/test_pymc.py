@@ -121,11 +121,11 @@ def test_evidence_is_in_values_of_the_model(model, target):
     x = states(target)
     x = x[(x[:, [1, 2, 6]] == [2, 1, 1]).all(axis=1)]
     np.testing.assert_allclose(given.log_prob(x), log_p_of_model(model, target, x), rtol=1e-12)
-    with pytest.raises(ValueError, match=r"\['k'\] is 2; .* one of the values 3 to 5\."):
+    with pytest.raises(ValueError, match=r"\['k'\] is 2; .* one of 3 values, .*'3', '4', '5'"):
         target.condition({"k": 2})
-    assert target.condition({"k": 4.0, "n[20]": True}).observed.tolist() == [1, 1]
+    assert target.condition({"k": 4.0, "b[0]": True}).observed.tolist() == [1, 1]
     for value in (3.5, "3.0", "", None, float("nan")):
-        with pytest.raises(ValueError, match=r"\['k'\] is .*; .* one of the values 3 to 5\."):
+        with pytest.raises(ValueError, match=r"evidence\['k'\] is "):
             target.condition({"k": value})
     with pytest.raises(ValueError, match=r"names the variable 'z\[c\]'"):
         target.condition({"z[c]": 0})

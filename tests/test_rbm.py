@@ -243,6 +243,8 @@ def test_leading_axes_and_images():
     assert draws.dims == ("chain", "draw", "row", "col")
     assert set(np.unique(draws)) <= {0, 1}
     assert machine(12, 5).dims == ("site",)
+    image = machine(12, 5, shape=(2, 2, 3), dims=("row", "col", "channel"))
+    assert image.names[4] == (0, 1, 1)
 
 
 def test_repr_pickle_copy_and_read_only_arrays():
@@ -363,21 +365,20 @@ W = np.ones((3, 2))
         (
             lambda: RBM(W, np.zeros(2)),
             ValueError,
-            r"visible_bias has shape \(2,\); .*\(n_visible, n_hidden\) it must have shape \(3,\)",
+            r"visible_bias has shape \(2,\); it must be a number or of shape \(3,\)",
         ),
-        (lambda: RBM(W, 0.5), ValueError, r"visible_bias has shape \(\); .* have shape \(3,\)"),
         (lambda: RBM(W, None, np.zeros(3)), ValueError, r"hidden_bias has shape \(3,\); .*\(2,\)"),
         (lambda: RBM(W, None, [0, np.inf]), ValueError, r"hidden_bias\[1\] is inf; it must be"),
         (lambda: RBM(W, ["a", "b", "c"]), TypeError, "visible_bias has dtype <U1; give real"),
         (
             lambda: RBM(W, shape=(2, 2)),
             ValueError,
-            r"shape is \(2, 2\); give \(rows, cols\) with rows \* cols = 3, the number of visible",
+            r"shape is \(2, 2\); its product must be n_sites, 3",
         ),
-        (lambda: RBM(W, shape=3), ValueError, "shape is 3; give"),
-        (lambda: RBM(W, shape=(3,)), ValueError, r"shape is \(3,\); give"),
-        (lambda: RBM(W, shape=(-3, -1)), ValueError, r"shape is \(-3, -1\); give"),
-        (lambda: RBM(W, shape=(1.5, 2)), ValueError, r"shape is \(1.5, 2\); give"),
+        (lambda: RBM(W, shape=4), ValueError, "shape is 4; its product must be"),
+        (lambda: RBM(W, shape=(3, 1, 1)), ValueError, r"shape is \(3, 1, 1\); give dims"),
+        (lambda: RBM(W, shape=(-3, -1)), ValueError, r"shape is \(-3, -1\); its product"),
+        (lambda: RBM(W, shape=(1.5, 2)), TypeError, r"shape is \(1.5, 2\); give integers"),
         (
             lambda: RBM([[1e303, 1e303], [0, 0]]),
             ValueError,
@@ -386,14 +387,14 @@ W = np.ones((3, 2))
         (
             lambda: RBM([[0.0], [9e302]], None, [-9e302]),
             ValueError,
-            r"of hidden unit 0 is 1\.8e\+303; .* Rescale the machine",
+            r"of hidden unit 0 is 1\.8e\+303; .* Rescale the model",
         ),
         (
             lambda: RBM.from_sklearn(BernoulliRBM()),
             TypeError,
-            r"machine is BernoulliRBM\(\) without components_, .* give a fitted sklearn",
+            r"machine is BernoulliRBM\(\) without components_; give a fitted sklearn",
         ),
-        (lambda: RBM.from_sklearn(W), TypeError, "without components_, intercept_visible_, inter"),
+        (lambda: RBM.from_sklearn(W), TypeError, "without components_; give"),
     ],
 )
 def test_errors_name_what_was_given(make, error, message):

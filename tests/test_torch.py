@@ -57,8 +57,7 @@ from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import PrecisionWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model, placing  # noqa: E402
-from sklsb.targets._torch import ising as torch_ising  # noqa: E402
-from sklsb.targets._torch import potts as torch_potts  # noqa: E402
+from sklsb.targets._torch import graphs as torch_graphs  # noqa: E402
 from sklsb.testing._samplers import _check_draws, _check_streams  # noqa: E402
 
 FUNCTIONS = [
@@ -856,8 +855,7 @@ def dry_device():
 
     with (
         mock.patch.object(placing, "_parsed", torch.device),
-        mock.patch.object(torch_ising, "sparse", dense),
-        mock.patch.object(torch_potts, "sparse", dense),
+        mock.patch.object(torch_graphs, "sparse", dense),
         mock.patch.object(torch.sparse, "mm", torch.mm),
     ):
         yield

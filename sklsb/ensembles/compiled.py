@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -25,10 +25,6 @@ from sklsb.targets.base import States, Target
 Array = NDArray[np.float64]
 # The square root: log g(exp u) = u / 2.
 SQRT = Balanced(Table(np.zeros(2), np.zeros(2), 1.0))
-
-
-def _no_guard(chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
-    return nullcontext(lambda error: None)
 
 
 class Threaded:
@@ -62,8 +58,7 @@ class Threaded:
     def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
         """Call work((first, last)) on one range of 0, ..., n per thread."""
         # If a function of the target fails, the target puts the chains back and raises the error.
-        guard = getattr(self.target, "guard", _no_guard)
-        with guard(chains) as stop:
+        with self.target.guard(chains) as stop:
             if self._pool is None:
                 work((0, n))
                 return

@@ -3,7 +3,6 @@
 import numbers
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -91,11 +90,10 @@ class _Annealer:
     def descend(self, n_sweeps: int, n_chains: int = 0) -> None:
         """Cool all or the first chains, go uphill, and keep the best states."""
         beta = np.geomspace(*self.beta, n_sweeps)
-        guard = getattr(self.target, "guard", lambda chains: nullcontext())
         for c in range(n_chains or len(self.streams)):
             if self.interrupted():
                 return
-            with guard(self.chains):
+            with self.target.guard(self.chains):
                 self._descend(c, beta)
 
     def _descend(self, c: int, beta: Array) -> None:

@@ -10,6 +10,7 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.memory import check_fits
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._names import are_plain, plain
@@ -92,6 +93,20 @@ def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
     return given
 
 
+def finite_array(value: ArrayLike | None, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return finite numbers of this shape: zeros for None, a single number everywhere."""
+    if value is None:
+        return np.zeros(shape)
+    given = real_array(value, name)
+    if given.ndim and given.shape != shape:
+        raise ValueError(
+            f"{name} has shape {given.shape}; it must be a number or of shape {shape}."
+        )
+    values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
+    refuse(~np.isfinite(values), values, name, "it must be finite")
+    return values
+
+
 def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule: str) -> None:
     """Raise if any entry is bad, naming the first."""
     if bad.any():
@@ -117,6 +132,19 @@ def integer(value: Any, name: str, smallest: int, largest: int) -> int:
     if not smallest <= int(value) <= largest:
         raise ValueError(f"{name} is {value}; it must be from {smallest} to {largest}.")
     return int(value)
+
+
+def check_sizes(given: Any, name: str, n_sites: int | None = None) -> NDArray[np.int64]:
+    """Return the number of values of each variable, from a list or one number for all."""
+    sizes = list(given) if np.ndim(given) else [given] * (1 if n_sites is None else n_sites)
+    if n_sites is not None and len(sizes) != n_sites:
+        raise ValueError(
+            f"{name} has {len(sizes)} entries for {n_sites} variables; give one number, or one for "
+            "each variable."
+        )
+    called = (f"{name}[{i}]" if np.ndim(given) else name for i in range(len(sizes)))
+    checked = [integer(k, what, 1, MOST_VALUES) for k, what in zip(sizes, called, strict=True)]
+    return np.array(checked, np.int64)
 
 
 def positive(value: Any, name: str, largest: float = np.inf) -> float:
@@ -162,7 +190,7 @@ def check_shape(
     shape: Sequence[int] | None, dims: Sequence[str] | None, n_sites: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the shape of the array of sites and the names of its axes."""
-    given = (n_sites,) if shape is None else tuple(shape)
+    given = (n_sites,) if shape is None else tuple(np.atleast_1d(shape).tolist())
     if not all(isinstance(size, numbers.Integral) for size in given):
         raise TypeError(f"shape is {shape!r}; give integers.")
     if math.prod(given) != n_sites or not given or min(given) < 0:
@@ -181,19 +209,27 @@ def check_shape(
     return tuple(int(size) for size in given), tuple(found)
 
 
-def check_touched(n_bytes: int) -> None:
-    """Refuse a list of touched moves that is larger than the machine's memory."""
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if n_bytes > available:
-        raise MemoryError(
-            f"The list of the moves that each move touches would take {n_bytes / 2**30:,.0f} GiB, "
-            f"and this machine has {available / 2**30:,.0f} GiB. It grows with the square of the "
-            "number of values of variables that depend on each other: give them fewer."
-        )
+def _check_touched(n_bytes: int) -> None:
+    check_fits(
+        n_bytes,
+        "The list of the moves that each move touches",
+        "It grows with the square of the number of values of variables that depend on each other: "
+        "give them fewer.",
+    )
+
+
+def touched_near(
+    near: Any, n_moves: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """List the moves that each move touches if it touches those of the sites ``near`` its own."""
+    _check_touched(4 * int(n_moves @ (near @ n_moves)))
+    site = np.repeat(np.arange(n_moves.size), n_moves)
+    touched = near[site][:, site]
+    return touched.indptr.astype(np.uint64), touched.indices.astype(np.uint32)
 
 
 def all_touched(n_moves: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """List the moves that each move touches if each touches all; offsets and moves."""
-    check_touched(4 * n_moves**2)
+    _check_touched(4 * n_moves**2)
     start = np.arange(n_moves + 1, dtype=np.uint64) * np.uint64(n_moves)
     return start, np.tile(np.arange(n_moves, dtype=np.uint32), n_moves)

@@ -13,13 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.targets._checks import as_array
-from sklsb.targets._names import aligned, ordered, plain
+from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
 
 # Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
 LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
-_CSR = ("data", "indices", "indptr")
 
 
 def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -29,6 +28,16 @@ def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     exponent = np.frexp(largest)[1] - _FIXED_POINT_BITS
     return np.asarray(np.ldexp(1.0, np.maximum(exponent, -1022)))
+
+
+def refuse_large(sizes: NDArray[np.float64], what: str) -> None:
+    """Raise if log-ratios may overflow."""
+    if sizes.max(initial=0.0) > LARGEST_FIELD:
+        i = int(sizes.argmax())
+        raise ValueError(
+            f"{what} {i} is {sizes[i]:g}; it must be at most {LARGEST_FIELD:g} so that log-ratios "
+            "stay finite. Rescale the model."
+        )
 
 
 def _from_graph(graph: Any, name: str) -> tuple[sp.csr_array, list[Any]]:
@@ -105,10 +114,8 @@ def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
 
 def labelled(given: Any, name: str) -> tuple[Any, list[Any] | None]:
     """Return a data frame with its rows in the order of its columns, and their labels."""
-    if not hasattr(given, "columns"):
-        return given, None
-    labels = plain(given.columns)
-    return ordered(given, labels, name), labels
+    labels = columns_of(given)
+    return given if labels is None else ordered(given, labels, name), labels
 
 
 def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
@@ -151,7 +158,7 @@ def of_field(lattice: Any) -> Any:
     return checked
 
 
-def _lattice_couplings(shape: tuple[int, int], coupling: float, periodic: bool) -> sp.csr_array:
+def _lattice_couplings(shape: tuple[int, ...], coupling: float, periodic: bool) -> sp.csr_array:
     site = np.arange(shape[0] * shape[1]).reshape(shape)
     ends = []
     for axis in (0, 1):
@@ -186,16 +193,24 @@ class GraphTarget(Target):
 
     @classmethod
     def _on_lattice(
-        cls, field: NDArray[Any], shape: tuple[int, int], coupling: float, periodic: bool
+        cls, field: ArrayLike, axes: tuple[str, ...], coupling: float, periodic: bool
     ) -> Self:
+        values = as_array(field, "field")
+        if values.ndim != len(axes):
+            needed = f"({', '.join(axes)})"
+            raise ValueError(
+                f"field has shape {values.shape}; a lattice needs one of shape {needed}. For a "
+                f"constant field give np.full({needed}, value); for other dimensions "
+                f"{cls.__name__}(networkx.grid_graph(shape), field), with a row per site."
+            )
+        shape = values.shape[:2]
         if not isinstance(periodic, bool | np.bool_):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
         if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
             raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
         model = cls.__new__(cls)
-        model._set(
-            _lattice_couplings(shape, float(coupling), periodic), field, shape, ("row", "col")
-        )
+        couplings = _lattice_couplings(shape, float(coupling), periodic)
+        model._set(couplings, values, shape, ("row", "col"))
         return model
 
     def _set(
@@ -234,17 +249,14 @@ class GraphTarget(Target):
         finite = np.where(np.isfinite(self.field), np.abs(self.field), 0.0)
         with np.errstate(over="ignore"):
             largest = finite.reshape(self.n_sites, -1).max(axis=1)
-            largest = largest + abs(self.couplings).sum(axis=1)
-        if largest.max() > LARGEST_FIELD:
-            i = int(largest.argmax())
-            raise ValueError(
-                f"|field| + sum |couplings| of site {i} is {largest[i]:g}; it must be at most "
-                f"{LARGEST_FIELD:g} so that log-ratios stay finite. Rescale the model."
+            refuse_large(
+                largest + abs(self.couplings).sum(axis=1), "|field| + sum |couplings| of site"
             )
 
     def _freeze(self) -> None:
         # Samplers keep values computed from these arrays.
-        for array in (self.field, *(getattr(self.couplings, name) for name in _CSR)):
+        pairs = self.couplings
+        for array in (self.field, pairs.data, pairs.indices, pairs.indptr):
             array.flags.writeable = False
 
     def __repr__(self) -> str:

@@ -33,30 +33,18 @@ def image_field(
     ndarray of float64, shape (rows, cols, k)
     """
     sd = positive(noise_sd, "noise_sd")
-    image, missing = unmasked(image, missing)
-    pixels, levels = real_array(image, "image"), real_array(means, name)
-    if not pixels.size:
-        raise ValueError(f"image has shape {pixels.shape}: it has no pixels.")
-    if pixels.ndim not in (2, 3):
-        raise ValueError(
-            f"image has shape {pixels.shape}; it must have shape (rows, cols), or "
-            "(rows, cols, channels) if it has colours."
-        )
-    channels = pixels.shape[2:]
+    values, unknown = read_pixels(image, missing)
+    levels, channels = real_array(means, name), values.shape[2:]
     if levels.shape[1:] != channels or levels.ndim != 1 + len(channels) or len(levels) < 2:
         needed = f"(k, {channels[0]})" if channels else "(k,)"
         raise ValueError(
-            f"{name} has shape {levels.shape}; an image of shape {pixels.shape} needs {needed}, "
+            f"{name} has shape {levels.shape}; an image of shape {values.shape} needs {needed}, "
             "with k of at least 2."
         )
     levels = levels.astype(np.float64)
     refuse(~np.isfinite(levels), levels, name, "it must be finite")
     if len(np.unique(levels, axis=0)) < len(levels):
         raise ValueError(f"{name} is {levels.tolist()}; no two entries may be equal.")
-    values = pixels.astype(np.float64)
-    unknown = missing_pixels(missing, values.shape[:2])
-    values[unknown] = 0.0
-    refuse(~np.isfinite(values), values, "image", "it must be finite where it is not missing")
     shape = (*values.shape[:2], -1)
     flat, levels = values.reshape(shape), levels.reshape(len(levels), -1)
     with np.errstate(over="ignore"):
@@ -72,26 +60,29 @@ def image_field(
     return field
 
 
-def unmasked(image: ArrayLike, missing: ArrayLike | None) -> tuple[Any, Any]:
-    """Return an image and its missing pixels, from its mask if there is one."""
-    if not isinstance(image, np.ma.MaskedArray):
-        return image, missing
-    mask: NDArray[np.bool_] = np.ma.getmaskarray(image)
-    if mask.ndim == 3:
-        mask = np.any(mask, axis=2)
-    if missing is not None:
-        mask = mask | missing_pixels(missing, mask.shape)
-    return image.data, mask
-
-
-def missing_pixels(missing: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which pixels were not observed."""
-    if missing is None:
-        return np.zeros(shape, dtype=np.bool_)
-    given = as_array(missing, "missing")
+def read_pixels(image: ArrayLike, missing: ArrayLike | None) -> tuple[Array, NDArray[np.bool_]]:
+    """Return pixels, 0 where they were not observed, and where that is, also by a mask."""
+    unknown: Any = False
+    if isinstance(image, np.ma.MaskedArray):
+        unknown = np.ma.getmaskarray(image)
+        unknown = unknown.any(axis=2) if unknown.ndim == 3 else unknown
+        image = image.data
+    values = real_array(image, "image").astype(np.float64)
+    if values.ndim not in (2, 3):
+        raise ValueError(
+            f"image has shape {values.shape}; it must have shape (rows, cols), or "
+            "(rows, cols, channels) if it has colours."
+        )
+    if not values.size:
+        raise ValueError(f"image has shape {values.shape}: it has no pixels.")
+    shape = values.shape[:2]
+    given = as_array(np.zeros(shape, np.bool_) if missing is None else missing, "missing")
     if given.dtype.kind != "b" or given.shape != shape:
         raise ValueError(
             f"missing has dtype {given.dtype} and shape {given.shape}; give True or False for each "
             f"pixel, of shape {shape}."
         )
-    return given
+    unknown = given | unknown
+    values[unknown] = 0.0
+    refuse(~np.isfinite(values), values, "image", "it must be finite where it is not missing")
+    return values, unknown

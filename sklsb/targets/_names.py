@@ -68,6 +68,11 @@ def labels_of(given: Any) -> list[Any] | None:
     return plain(given.index) if hasattr(given, "iloc") else None
 
 
+def columns_of(given: Any) -> list[Any] | None:
+    """Return the labels of the columns of a data frame, None for anything else."""
+    return plain(given.columns) if hasattr(given, "columns") else None
+
+
 def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     """Return a Series or data frame in the order of labels, anything else as it is."""
     own = labels_of(given)

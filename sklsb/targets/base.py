@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
 from sklsb.targets._names import Names, coordinate, is_flag, is_missing, number
-from sklsb.targets.offers import Offers
+from sklsb.targets.offers import Offers, of_target
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -64,6 +64,12 @@ def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
             f"{near or names[:3]}."
         )
     return site
+
+
+def _as_arrays(evidence: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return sites, increasing, and their values."""
+    fixed = sorted(evidence)
+    return np.array(fixed, np.int64), np.array([evidence[i] for i in fixed], np.int64)
 
 
 @lru_cache
@@ -165,11 +171,19 @@ class Target(ABC):
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_single: bool = False  # whether log p is computed in single precision
 
-    def _check_function(self) -> None:  # noqa: B027
-        """Look at a function of the user, before a fit; raise or warn if it is no log-density."""
+    def _look(self, again: bool = False) -> None:  # noqa: B027
+        """Raise or warn if the user's function is no log-density, or no more if ``again``."""
 
-    def _check_mode(self) -> None:  # noqa: B027
-        """Look again, before chains go on, if something suggests that the function changed kind."""
+    def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
+        """Surround the work of the kernels, if they can fail: restore the chains, and raise.
+
+        Yields a callable that, given an error, makes the kernels come to an end.
+        """
+        return nullcontext(lambda error: None)
+
+    def observing(self, sites: NDArray[np.int64]) -> Target:
+        """Return a target that may save the work for moves of these sites."""
+        return self
 
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         """Return `_is_single`, from states with these values only."""
@@ -426,12 +440,8 @@ class Target(ABC):
                     f"{variable!r}; keep one."
                 )
             keys[site] = variable
-            found[site] = self._value_called(site, value, f"evidence[{variable!r}]")
-        fixed = np.array(sorted(found), dtype=np.int64)
-        return fixed, np.array([found[site] for site in fixed.tolist()], dtype=np.int64)
-
-    def _value_called(self, site: int, value: Any, what: str) -> int:
-        return value_called(self, site, value, what)
+            found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
+        return _as_arrays(found)
 
     def label(self, site: int) -> Any:
         """Return the name of a site, as in `names`."""
@@ -482,10 +492,10 @@ class Target(ABC):
         return states.reshape(math.prod(leading), self.n_sites), leading
 
     def __getstate__(self) -> dict[str, Any]:
-        cls = type(self)
+        cls, state = type(self), cast(dict[str, Any], object.__getstate__(self))
         return {
             name: value
-            for name, value in self.__dict__.items()
+            for name, value in state.items()
             if not isinstance(getattr(cls, name, None), cached_property)
         }
 
@@ -495,10 +505,6 @@ class Target(ABC):
 
     def _freeze(self) -> None:  # noqa: B027
         """Make read-only the arrays from which cached values were computed."""
-
-
-def _of_target(name: str) -> Any:
-    return property(lambda self: getattr(self.target, name))
 
 
 class Conditioned(Target):
@@ -518,24 +524,27 @@ class Conditioned(Target):
         self.sites.flags.writeable = self.observed.flags.writeable = False
         self._n_possible = target.n_possible_given(sites, observed)
         # A target may skip the moves that evidence forbids. Made at once: threads share it.
-        self._inner: Target = target.observing(sites) if hasattr(target, "observing") else target
+        self._inner = target.observing(sites)
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
 
-    cardinalities = _of_target("cardinalities")
-    coords = _of_target("coords")
-    graph = _of_target("graph")
-    _labels = _of_target("_labels")
-    _beta = _of_target("_beta")
-    _vartype = _of_target("_vartype")
-    _may_change = _of_target("_may_change")
-    _check_function = _of_target("_check_function")
-    _check_mode = _of_target("_check_mode")
-    _has_factors = _of_target("_has_factors")
-    _trusts_factors = _of_target("_trusts_factors")
-    _joint_zeros = _of_target("_joint_zeros")
-    _log_prob_size = _of_target("_log_prob_size")
+    cardinalities = of_target("cardinalities")
+    coords = of_target("coords")
+    graph = of_target("graph")
+    _labels = of_target("_labels")
+    _beta = of_target("_beta")
+    _vartype = of_target("_vartype")
+    _may_change = of_target("_may_change")
+    _look = of_target("_look")
+    _linear = of_target("_linear")
+    _torch_model = of_target("_torch_model")
+    layers = of_target("layers")
+    _pairwise = of_target("_pairwise")
+    _has_factors = of_target("_has_factors")
+    _trusts_factors = of_target("_trusts_factors")
+    _joint_zeros = of_target("_joint_zeros")
+    _log_prob_size = of_target("_log_prob_size")
 
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
@@ -550,9 +559,7 @@ class Conditioned(Target):
         return self.sites
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
-        """Surround the work of the kernels as the target does, if it does."""
-        guard: Any = getattr(self._inner, "guard", lambda chains: nullcontext(lambda error: None))
-        return guard(chains)
+        return self._inner.guard(chains)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         sites, observed = self.target.check_evidence(evidence)
@@ -565,10 +572,14 @@ class Conditioned(Target):
                     f"{value_name(self, site, value)}; it was observed as "
                     f"{value_name(self, site, kept[site])} before. Keep one of the two."
                 )
-        kept |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
-        sites = np.array(sorted(kept), dtype=np.int64)
-        observed = np.array([kept[i] for i in sites.tolist()], dtype=np.int64)
-        return Conditioned(self.target, sites, observed)
+        return Conditioned(self.target, *self._with(sites, observed))
+
+    def _with(
+        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return this evidence with more, which prevails."""
+        both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
+        return _as_arrays(both | dict(zip(sites.tolist(), observed.tolist(), strict=True)))
 
     def draw_state(self, rng: np.random.Generator) -> States:
         return self.target.draw_state_given(rng, self.sites, self.observed)
@@ -583,10 +594,7 @@ class Conditioned(Target):
     def draw_state_given(
         self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
     ) -> States:
-        both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
-        both |= dict(zip(sites.tolist(), observed.tolist(), strict=True))
-        given = (np.array(list(part), dtype=np.int64) for part in (both, both.values()))
-        return self.target.draw_state_given(rng, *given)
+        return self.target.draw_state_given(rng, *self._with(sites, observed))
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         states = self.check_states(x)
@@ -604,13 +612,6 @@ class Conditioned(Target):
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
-
-    @property
-    def _linear(self) -> bool:  # type: ignore[override]
-        return self.target._linear
-
-    def _torch_model(self, device: Device, dtype: DType) -> Model:
-        return self.target._torch_model(device, dtype)
 
     def _observed_moves(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""
@@ -648,6 +649,3 @@ class Conditioned(Target):
             for site, place in zip(self.sites.tolist(), places.tolist(), strict=True)
         ]
         return [*given, *evidence]
-
-    layers = _of_target("layers")
-    _pairwise = _of_target("_pairwise")

@@ -25,11 +25,11 @@ from sklsb._kernels.targets.function import (
 from sklsb._system.memory import at_once
 from sklsb._system.progress import tick
 from sklsb.targets._checks import (
-    MOST_VALUES,
     all_touched,
     as_array,
     check_names,
     check_shape,
+    check_sizes,
     integer,
 )
 from sklsb.targets.base import States, Target
@@ -162,7 +162,7 @@ class FunctionTarget(Target):
         self._labels = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
-        self._cardinalities = self._check_n_states(n_states)
+        self._cardinalities = check_sizes(n_states, "n_states", n_sites)
         self.values = tuple(range(self._cardinalities.max(initial=1)))
         self.ratio_cost = max(1, self.n_sites)
         moves = self._cardinalities - 1
@@ -171,36 +171,26 @@ class FunctionTarget(Target):
         self._rank = np.arange(self._site.size) - self._first[self._site]
         self._moves = np.arange(self._site.size)  # the moves to evaluate
         self._n_bytes = self.n_sites * self.dtype.itemsize
-        self._reset()
         self.vectorized = False
         self._try(vectorized)
         self.initial_state = initial_state
         if initial_state is not None:
             self.draw_state(np.random.default_rng(0))
 
-    def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
-        given = list(n_states) if np.ndim(n_states) else [n_states] * self.n_sites
-        if len(given) != self.n_sites:
-            raise ValueError(
-                f"n_states has {len(given)} entries for {self.n_sites} variables; give one number, "
-                "or one for each variable."
-            )
-        return np.array([integer(k, "n_states", 1, MOST_VALUES) for k in given], np.int64)
+    # Cached, as copies and pickles in other processes begin anew.
 
-    def _reset(self) -> None:
-        """Set what belongs to this process: C functions, which views point to, runs, and speed."""
-        self._c_functions: list[Any] = []
-        self._runs: list[_Run] = []
-        self.seconds_of_value = 0.0  # the least so far, 0 before the first
+    @cached_property
+    def _c_functions(self) -> list[Any]:
+        return []  # views point to them
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["_c_functions"], state["_runs"], state["seconds_of_value"]
-        return state
+    @cached_property
+    def _runs(self) -> list[_Run]:
+        return []
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._reset()
+    @cached_property
+    def seconds_of_value(self) -> float:
+        """The least so far, 0 before the first."""
+        return 0.0
 
     def __repr__(self) -> str:
         name = getattr(self._named, "__name__", type(self._named).__name__)
@@ -274,13 +264,26 @@ class FunctionTarget(Target):
     def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
         """Check that the value of a state does not depend on the others in the batch."""
         alone = np.concatenate([self._evaluate(states[[i]]) for i in range(len(states))])
-        different = np.flatnonzero(~np.isclose(together, alone, rtol=1e-5, atol=1e-6))
+        where = f"for it alone, as an array of shape {states[:1].shape}"
+        self._compare(states, together, alone, (1e-5, 1e-6), where)
+
+    def _compare(
+        self,
+        states: NDArray[np.int64],
+        values: NDArray[np.float64],
+        now: NDArray[np.float64],
+        rounding: tuple[float, float],
+        where: str,
+        why: str = "",
+    ) -> None:
+        """Raise if the values of states, or of the first of them, are others ``now``."""
+        different = np.flatnonzero(~np.isclose(now, values[: len(now)], *rounding))
         if different.size:
             i = different[0]
             raise ValueError(
-                f"log_prob returned {together[i]} for the state {states[i].tolist()} among "
-                f"{len(states)}, and {alone[i]} for it alone, as an array of shape "
-                f"{states[[i]].shape}; it must depend on the state only.{self._advice}"
+                f"log_prob returned {values[i]} for the state {states[i].tolist()} among "
+                f"{len(states)}, and {now[i]} {where}; it must depend on the state only."
+                f"{why}{self._advice}"
             )
 
     def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -419,7 +422,7 @@ class FunctionTarget(Target):
     def _located(self, compiled: Any) -> tuple[int, NDArray[np.uint64], NDArray[np.uint32]]:
         """Address of a C function, which is kept alive, and the places of the moves of sites."""
         self._c_functions.append(compiled)
-        found = getattr(compiled, "address", None) or ctypes.cast(compiled, ctypes.c_void_p).value
+        found = compiled.address if self._compiled else ctypes.cast(compiled, ctypes.c_void_p).value
         return int(found or 0), self._first.astype(np.uint64), self._site.astype(np.uint32)
 
     @cached_property

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
-from sklsb.targets._checks import as_array, positive, real_array, refuse
+from sklsb.targets._checks import finite_array, positive
 from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
-from sklsb.targets._images import image_field, missing_pixels, unmasked
+from sklsb.targets._images import image_field, read_pixels
 from sklsb.targets._names import plain
 
 if TYPE_CHECKING:
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 
 # Sums over more neighbours than this are better kept than made anew.
 _MOST_NEIGHBOURS = 8
-
-
-def _check_field(
-    field: ArrayLike | None, shape: tuple[int, ...], name: str = "field"
-) -> NDArray[np.float64]:
-    if field is None:
-        return np.zeros(shape)
-    given = real_array(field, name)
-    if given.ndim and given.shape != shape:
-        raise ValueError(
-            f"{name} has shape {given.shape}; it must be a number or of shape {shape}."
-        )
-    values = np.array(np.broadcast_to(given, shape), dtype=np.float64)
-    refuse(~np.isfinite(values), values, name, "it must be finite")
-    return values
 
 
 def _check_quadratic(
@@ -114,7 +99,7 @@ class Ising(GraphTarget):
         super().__init__(couplings, field)
 
     def _set_field(self, field: ArrayLike | None) -> None:
-        self.field = _check_field(field, self.shape).ravel()
+        self.field = finite_array(field, "field", self.shape).ravel()
 
     @classmethod
     @of_field
@@ -136,15 +121,7 @@ class Ising(GraphTarget):
         Ising
             Draws have the dimensions row and col.
         """
-        values = as_array(field, "field")
-        if values.ndim != 2:
-            raise ValueError(
-                f"field has shape {values.shape}; a lattice needs one of shape (rows, cols). "
-                "For a constant field give np.full((rows, cols), value); for other dimensions "
-                "Ising(networkx.grid_graph(shape), field.ravel())."
-            )
-        rows, cols = values.shape
-        return cls._on_lattice(values, (rows, cols), coupling, periodic)
+        return cls._on_lattice(field, ("rows", "cols"), coupling, periodic)
 
     @classmethod
     def from_image(
@@ -232,18 +209,12 @@ class Ising(GraphTarget):
         noise_sd = positive(3.0 if noise_sd is None else noise_sd, "noise_sd")
         if not (isinstance(mean, numbers.Real) and np.isfinite(mean)):
             raise ValueError(f"mean is {mean!r}; it must be a finite number.")
-        image, missing = unmasked(image, missing)
-        pixels = real_array(image, "image")
-        if pixels.ndim != 2:
+        pixels, unknown = read_pixels(image, missing)
+        if pixels.ndim == 3:
             raise ValueError(
-                f"image has shape {pixels.shape}; it must have shape (rows, cols), or, if it has "
-                "colours, come with levels, the colours of black and of white."
+                f"image has shape {pixels.shape}; with colours it must come with levels, the "
+                "colours of black and of white."
             )
-        if not pixels.size:
-            raise ValueError(f"image has shape {pixels.shape}: it has no pixels.")
-        unknown = missing_pixels(missing, pixels.shape)
-        pixels = np.where(unknown, 0.0, pixels)
-        pixels = _check_field(pixels, pixels.shape, "image")
         scale = np.divide(mean, np.square(noise_sd)) if noise_sd > 1e-150 else np.inf
         if not np.isfinite(scale):
             raise ValueError(
@@ -441,16 +412,16 @@ class Ising(GraphTarget):
         i, j, bias = _check_quadratic(bqm.quadratic, site)
         matrix = sp.coo_array((bias, (i, j)), shape=(len(site), len(site)), dtype=np.float64)
         matrix = square_matrix(matrix, "bqm.quadratic")
-        linear = _check_field(list(bqm.linear.values()), (len(site),), "bqm.linear")
-        offset = float(_check_field(bqm.offset, (), "bqm.offset"))
-        vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), plain(site)
+        linear = finite_array(list(bqm.linear.values()), "bqm.linear", (len(site),))
+        offset = float(finite_array(bqm.offset, "bqm.offset", ()))
+        vartype, labels = str(bqm.vartype).removeprefix("Vartype."), plain(site)
         if vartype == "BINARY":
             matrix = sp.csr_array(matrix + sp.diags_array(linear))
             return cls._from_quadratic(matrix, offset, beta, labels)
         if vartype == "SPIN":
             couplings = sp.csr_array(matrix + matrix.T - sp.diags_array(matrix.diagonal()))
             return cls._from_energy(couplings, linear, offset, beta, labels)
-        raise ValueError(f"bqm.vartype is {vartype!r}; it must be SPIN or BINARY.")
+        raise ValueError(f"bqm.vartype is {bqm.vartype!r}; it must be SPIN or BINARY.")
 
     def to_bqm(self, beta: float | None = None) -> Any:
         r"""Binary quadratic model of dimod, of energy :math:`-\log p / \beta`.
@@ -515,7 +486,7 @@ class Ising(GraphTarget):
     _linear = True
 
     def _torch_model(self, device: Device, dtype: DType) -> Model:
-        from sklsb.targets._torch.ising import IsingModel
+        from sklsb.targets._torch.graphs import IsingModel
 
         return IsingModel(self.couplings, self.field, device)
 

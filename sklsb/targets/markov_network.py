@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io.bif import read_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
-from sklsb.targets._checks import MOST_VALUES, as_array, check_names, check_touched
+from sklsb.targets._checks import as_array, check_names, check_sizes, touched_near
 from sklsb.targets._names import Names, are_plain, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target, site_called
@@ -107,23 +106,19 @@ class MarkovNetwork(Target):
         factors: Iterable[tuple[Sequence[int], ArrayLike]],
         names: Sequence[str] | Sequence[int] | None = None,
     ):
-        self._cardinalities = _check_cardinalities(cardinalities)
+        self._cardinalities = check_sizes(cardinalities, "cardinalities")
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))
         self._labels = check_names(names, self.n_sites)
         by_name = Names(self._labels or ())
-        scopes, tables = [], []
-        for f, factor in enumerate(factors):
-            scope, table = self._check_factor(f, factor, by_name)
-            scopes.append(scope)
-            tables.append(table)
-        sizes = np.array([scope.size for scope in scopes], dtype=np.int64)
-        self._scope_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        checked = [self._check_factor(f, factor, by_name) for f, factor in enumerate(factors)]
+        scopes, tables = [scope for scope, _ in checked], [table for _, table in checked]
+        self._scope_start, self._table_start = (
+            np.cumsum([0, *(part.size for part in parts)]) for parts in (scopes, tables)
+        )
         self._scope = np.concatenate([*scopes, np.empty(0)]).astype(np.uint32)
-        sizes = np.array([table.size for table in tables], dtype=np.int64)
-        self._table_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._table = np.concatenate([*tables, np.empty(0)])
         with np.errstate(divide="ignore"):
-            self._table = np.concatenate([*tables, np.empty(0)])
             self._log_table = np.log(self._table)
         self._freeze()
 
@@ -466,7 +461,6 @@ class MarkovNetwork(Target):
         by_site.sort_indices()
         moves = self._cardinalities - 1
         first = np.concatenate([[0], np.cumsum(moves)])
-        touched_start, touched = _touched(self._strides, first)
         return MarkovNetworkView(
             self._log_table,
             self._table_start[:-1].astype(np.uint64),
@@ -475,16 +469,22 @@ class MarkovNetwork(Target):
             by_site.data.astype(np.uint32),
             first.astype(np.uint64),
             np.repeat(np.arange(self.n_sites, dtype=np.uint32), moves),
-            touched_start,
-            touched,
+            *touched_near(self._near(), moves),
         )
 
     @property
     def graph(self) -> sp.csr_array:
-        near = _sharing(self._strides)
-        near.setdiag(0)
+        near = self._near()
+        near.setdiag(False)
         near.eliminate_zeros()
-        return near != 0
+        return near
+
+    def _near(self) -> sp.csr_array:
+        """Which variables share a factor, or are the same."""
+        contains = self._strides != 0
+        near = sp.csr_array(contains.T @ contains + sp.eye_array(self.n_sites, dtype=np.bool_))
+        near.sort_indices()
+        return near
 
     def view(self) -> MarkovNetworkView:
         return self._view
@@ -527,55 +527,6 @@ def _warn_of_sums(model: Model) -> None:
         )
 
 
-def _check_cardinalities(cardinalities: ArrayLike) -> NDArray[np.int64]:
-    k = as_array(cardinalities, "cardinalities")
-    if k.ndim != 1 or (k.size and k.dtype.kind not in "iu"):
-        raise TypeError(
-            f"cardinalities has shape {k.shape} and dtype {k.dtype}; give a list of integers."
-        )
-    bad = (k < 1) | (k > MOST_VALUES)
-    if bad.any():
-        raise ValueError(
-            f"cardinalities[{int(bad.argmax())}] is {k[bad][0]}; a variable takes 1 to "
-            f"{MOST_VALUES} values."
-        )
-    return k.astype(np.int64)
-
-
 def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the strides of a table, in entries."""
     return np.cumprod(np.append(shape, 1)[:0:-1])[::-1]
-
-
-def _sharing(strides: sp.csr_array) -> sp.csr_array:
-    """Count the factors that each pair of variables shares, with 1 more on the diagonal."""
-    contains = sp.csr_array(
-        (np.ones(strides.nnz, dtype=np.int32), strides.indices, strides.indptr), strides.shape
-    )
-    near = (contains.T @ contains + sp.eye_array(strides.shape[1], dtype=np.int32)).tocsr()
-    near.sort_indices()
-    return near
-
-
-def _touched(
-    strides: sp.csr_array, first: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """List, for each move, the moves of its site and of sites that share a factor with it."""
-    near = _sharing(strides)
-    moves = np.diff(first)
-    # Moves of the neighbours of each site, as positions in the list of neighbours.
-    of_neighbour = moves[near.indices]
-    size = np.add.reduceat(np.append(of_neighbour, 0), near.indptr[:-1]) * (
-        np.diff(near.indptr) > 0
-    )
-    entry = np.repeat(np.arange(near.indices.size), of_neighbour)
-    begin = np.cumsum(of_neighbour) - of_neighbour
-    blanket = (first[near.indices][entry] + np.arange(entry.size) - begin[entry]).astype(np.uint32)
-    # All moves of a site have the same list.
-    check_touched(4 * int(moves @ size))
-    start = np.concatenate([[0], np.cumsum(np.repeat(size, moves))])
-    touched = np.empty(start[-1], dtype=np.uint32)
-    source = np.split(blanket, np.cumsum(size)[:-1])
-    for i, (begin, end) in enumerate(itertools.pairwise(start[first].tolist())):
-        touched[begin:end].reshape(moves[i], size[i])[:] = source[i]
-    return start.astype(np.uint64), touched

@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.potts import PottsView
-from sklsb.targets._checks import MOST_VALUES, as_array, check_touched, real_array, refuse
+from sklsb.targets._checks import MOST_VALUES, real_array, refuse, touched_near
 from sklsb.targets._graphs import GraphTarget, of_field
 from sklsb.targets._images import image_field
+from sklsb.targets._names import columns_of
 from sklsb.targets.base import States, value_name
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Potts(GraphTarget):
         rule = "it must be finite, or -inf where a value is impossible"
         refuse(np.isnan(values) | (values == np.inf), values, "field", rule)
         self.values = tuple(range(k))
-        names = tuple(map(str, getattr(field, "columns", ())))
+        names = tuple(map(str, columns_of(field) or ()))
         if names and names != tuple(map(str, self.values)):
             self.state_names = (names,) * self.n_sites
         self.field = values.reshape(self.n_sites, k)
@@ -127,14 +128,7 @@ class Potts(GraphTarget):
         Potts
             Draws have the dimensions row and col.
         """
-        values = as_array(field, "field")
-        if values.ndim != 3:
-            raise ValueError(
-                f"field has shape {values.shape}; a lattice needs one of shape (rows, cols, k). "
-                "For a flat one give np.zeros((rows, cols, k))."
-            )
-        rows, cols = values.shape[:2]
-        return cls._on_lattice(values, (rows, cols), coupling, periodic)
+        return cls._on_lattice(field, ("rows", "cols", "k"), coupling, periodic)
 
     @classmethod
     def from_image(
@@ -254,7 +248,7 @@ class Potts(GraphTarget):
     _linear = True
 
     def _torch_model(self, device: Device, dtype: DType) -> Model:
-        from sklsb.targets._torch.potts import PottsModel
+        from sklsb.targets._torch.graphs import PottsModel
 
         return PottsModel(self.couplings, self.field, device)
 
@@ -267,17 +261,14 @@ class Potts(GraphTarget):
     @cached_property
     def _view(self) -> PottsView:
         n, others, unit = self.n_sites, len(self.values) - 1, self._unit()
-        check_touched(4 * others**2 * (self.couplings.nnz + n))
         # A move changes the log-ratios of all moves of its site and of the site's neighbours.
         near = (self.couplings != 0) + sp.eye_array(n, dtype=np.bool_, format="csr")
-        touched = sp.kron(near, np.ones((others, others), dtype=np.bool_), format="csr")
-        touched.sort_indices()
+        near.sort_indices()
         neighbour = self.couplings.indices
         return PottsView(
             np.array(self.field),  # its own: the kernels are compiled for writable arrays
             unit,
-            touched.indptr.astype(np.uint64),
-            touched.indices.astype(np.uint32),
+            *touched_near(near, np.full(n, others)),
             np.repeat(np.arange(n, dtype=np.uint32), others),
             self.couplings.indptr.astype(np.uint64),
             neighbour.astype(np.uint32),

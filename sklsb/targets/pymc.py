@@ -1,7 +1,7 @@
 """Models of PyMC whose free variables are all discrete."""
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -55,32 +55,14 @@ class PyMCTarget(FunctionTarget):
         highest = np.concatenate([v.highest.ravel() for v in variables])
         names = [name for v in variables for name in v.names]
         n_states = highest - self._lowest + 1
-        function = only_result(log_p.vm.jit_fn)
-        super().__init__(function, len(names), n_states.tolist(), names=names)
+        super().__init__(self.function, len(names), n_states.tolist(), names=names)
         if self._lowest.any():
             ends = zip(self._lowest.tolist(), highest.tolist(), strict=True)
             self.state_names = tuple(tuple(map(str, range(a, b + 1))) for a, b in ends)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["function"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.function = only_result(self._log_p.vm.jit_fn)
-
-    def _value_called(self, site: int, value: Any, what: str) -> int:
-        low = int(self._lowest[site])
-        high = low + int(self._cardinalities[site]) - 1
-        word = isinstance(value, str) and value.removeprefix("-").isdecimal()
-        given = int(value) if word else value
-        is_number = isinstance(given, numbers.Real | np.bool_)
-        if not (is_number and low <= given <= high and given == int(given)):
-            raise ValueError(
-                f"{what} is {value!r}; this variable takes one of the values {low} to {high}."
-            )
-        return int(given) - low
+    @cached_property
+    def function(self) -> Any:  # type: ignore[override]
+        return only_result(self._log_p.vm.jit_fn)
 
     def to_dataset(self, draws: xr.Dataset) -> xr.Dataset:
         """Return draws with the variables, values, dims and coordinates of the model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
-from sklsb.targets._checks import all_touched, real_array, refuse
-from sklsb.targets._graphs import LARGEST_FIELD, fixed_point_unit
-from sklsb.targets._names import aligned, labels_of, plain
+from sklsb.targets._checks import all_touched, check_shape, finite_array, real_array
+from sklsb.targets._graphs import fixed_point_unit, refuse_large
+from sklsb.targets._names import aligned, columns_of, labels_of
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -25,34 +25,6 @@ _LARGEST_EXPONENT = 600.0
 _STRIDE = 4  # hidden units that the kernel takes at a time
 _EPS = float(np.finfo(np.float64).eps)
 _SAME = 64 * _EPS  # relative differences that are rounding
-
-
-def _finite(value: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a finite, read-only float64 array of this shape."""
-    given = real_array(value, name)
-    if given.shape != shape:
-        raise ValueError(
-            f"{name} has shape {given.shape}; for weights of shape (n_visible, n_hidden) it must "
-            f"have shape {shape}."
-        )
-    values = np.array(given, dtype=np.float64)
-    refuse(~np.isfinite(values), values, name, "it must be finite")
-    values.flags.writeable = False
-    return values
-
-
-def _check_grid(shape: Any, n_visible: int) -> tuple[int, int]:
-    if not (
-        isinstance(shape, tuple | list)
-        and len(shape) == 2
-        and all(isinstance(size, numbers.Integral) and int(size) >= 0 for size in shape)
-        and shape[0] * shape[1] == n_visible
-    ):
-        raise ValueError(
-            f"shape is {shape!r}; give (rows, cols) with rows * cols = {n_visible}, the number of "
-            "visible units, or None."
-        )
-    return int(shape[0]), int(shape[1])
 
 
 def _softplus(a: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -91,13 +63,14 @@ class RBM(Target):
     weights : array_like of shape (n_visible, n_hidden)
         Weights W, the transpose of ``components_`` of scikit-learn's `BernoulliRBM`. The labels of
         a data frame are the names of its units, by which biases in a Series are put in order.
-    visible_bias : array_like of shape (n_visible,), optional
+    visible_bias : array_like of shape (n_visible,) or float, optional
         Biases b; zero if not given.
-    hidden_bias : array_like of shape (n_hidden,), optional
+    hidden_bias : array_like of shape (n_hidden,) or float, optional
         Biases c; zero if not given.
     shape : tuple of int, optional
-        (rows, cols) if the visible units are the pixels of an image; draws then have the
-        dimensions row and col.
+        (rows, cols) if the visible units are the pixels of an image.
+    dims : tuple of str, optional
+        Names of the axes of the shape; by default ("site",) or ("row", "col").
 
     Attributes
     ----------
@@ -144,7 +117,8 @@ class RBM(Target):
         weights: ArrayLike,
         visible_bias: ArrayLike | None = None,
         hidden_bias: ArrayLike | None = None,
-        shape: tuple[int, int] | None = None,
+        shape: Sequence[int] | None = None,
+        dims: Sequence[str] | None = None,
     ):
         given = real_array(weights, "weights")
         if given.ndim != 2:
@@ -152,21 +126,18 @@ class RBM(Target):
                 f"weights has shape {given.shape}; it must have shape (n_visible, n_hidden)."
             )
         n, m = given.shape
-        self.weights = _finite(given, "weights", (n, m))
+        self.weights = finite_array(given, "weights", (n, m))
         visible_bias, labels = aligned(visible_bias, labels_of(weights), n, "visible_bias")
-        units = plain(weights.columns) if hasattr(weights, "columns") else None
-        hidden_bias, _ = aligned(hidden_bias, units, m, "hidden_bias")
-        visible_bias = np.zeros(n) if visible_bias is None else visible_bias
-        hidden_bias = np.zeros(m) if hidden_bias is None else hidden_bias
-        self.visible_bias = _finite(visible_bias, "visible_bias", (n,))
-        self.hidden_bias = _finite(hidden_bias, "hidden_bias", (m,))
-        self.shape = (n,) if shape is None else _check_grid(shape, n)
-        self.dims = ("site",) if shape is None else ("row", "col")
-        self._labels = labels if shape is None else None
+        hidden_bias, _ = aligned(hidden_bias, columns_of(weights), m, "hidden_bias")
+        self.visible_bias = finite_array(visible_bias, "visible_bias", (n,))
+        self.hidden_bias = finite_array(hidden_bias, "hidden_bias", (m,))
+        self.shape, self.dims = check_shape(shape, dims, n)
+        self._labels = labels if len(self.shape) == 1 else None
+        self._freeze()
         self._check_size()
 
     @classmethod
-    def from_sklearn(cls, machine: Any, shape: tuple[int, int] | None = None) -> Self:
+    def from_sklearn(cls, machine: Any, shape: Sequence[int] | None = None) -> Self:
         """Take the weights and biases of a fitted `sklearn.neural_network.BernoulliRBM`.
 
         Parameters
@@ -188,27 +159,22 @@ class RBM(Target):
         TypeError
             If an attribute is missing, as before a fit.
         """
-        names = ("components_", "intercept_visible_", "intercept_hidden_")
-        missing = [name for name in names if not hasattr(machine, name)]
-        if missing:
+        try:
+            weights = np.transpose(machine.components_)
+            biases = machine.intercept_visible_, machine.intercept_hidden_
+        except AttributeError as error:
             raise TypeError(
-                f"machine is {machine!r:.200} without {', '.join(missing)}; give a fitted "
+                f"machine is {machine!r:.200} without {error.name}; give a fitted "
                 "sklearn.neural_network.BernoulliRBM."
-            )
-        weights, visible_bias, hidden_bias = (getattr(machine, name) for name in names)
-        return cls(np.transpose(weights), visible_bias, hidden_bias, shape)
+            ) from None
+        return cls(weights, *biases, shape)
 
     def _check_size(self) -> None:
         biases = ("visible", self.visible_bias, 1), ("hidden", self.hidden_bias, 0)
         for name, bias, axis in biases:
             with np.errstate(over="ignore"):
                 sizes = np.abs(bias) + np.abs(self.weights).sum(axis=axis)
-            if sizes.max(initial=0.0) > LARGEST_FIELD:
-                i = int(sizes.argmax())
-                raise ValueError(
-                    f"|bias| + sum |weights| of {name} unit {i} is {sizes[i]:g}; it must be at "
-                    f"most {LARGEST_FIELD:g} so that log-ratios stay finite. Rescale the machine."
-                )
+            refuse_large(sizes, f"|bias| + sum |weights| of {name} unit")
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))

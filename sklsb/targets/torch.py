@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # States at which a function is looked at by `fit`.
 _N_LOOKS = 6
 # Differences of log p, relative to its size, that single precision anywhere in it may explain.
-_ROUNDING = 1e-4
-_RANDOM = "Dropout in training mode does this, and noise of any kind."
-_OF_BATCH = "Batch normalisation in training mode does this."
+_ROUNDING = 1e-4, 1e-4
+_RANDOM = " Dropout in training mode does this, and noise of any kind."
+_OF_BATCH = " Batch normalisation in training mode does this."
 
 
 class TorchTarget(FunctionTarget):
@@ -92,8 +92,6 @@ class TorchTarget(FunctionTarget):
     (4, 100, 12)
     """
 
-    _advice = " A batch must be no more than its rows: no normalisation over it."
-
     def __init__(
         self,
         log_prob: Callable[..., Any],
@@ -124,8 +122,14 @@ class TorchTarget(FunctionTarget):
             dims=dims,
         )
 
-    def _check_function(self) -> None:
-        """Look at the function as it is now; called by `fit`."""
+    def _try(self, vectorized: bool | None) -> None:
+        self.density.n_values = max(2, len(self.values))
+        super()._try(vectorized)
+
+    def _look(self, again: bool = False) -> None:
+        """Look at the function as it is now; again only if it may be random since."""
+        if again and not self.density.may_be_random:
+            return
         rng = np.random.default_rng(1)
         states = rng.integers(self._cardinalities, size=(_N_LOOKS, self.n_sites))
         self._look_twice(states, self._evaluate(states))
@@ -138,44 +142,29 @@ class TorchTarget(FunctionTarget):
                 PrecisionWarning,
             )
 
-    def _check_mode(self) -> None:
-        """Look at the function again if it may have become random since `fit`."""
-        if self.density.may_be_random:
-            self._check_function()
-
     def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
         self._look_twice(states, together)
         super()._try_one_by_one(states, together)
 
     def _look_twice(self, states: NDArray[np.int64], found: NDArray[np.float64]) -> None:
         """Check that states have the same values again, and in another batch."""
-        half = slice(0, (len(states) + 1) // 2)
-        for where, others, values, advice in (
-            ("when called again", states, found, _RANDOM),
-            (f"in a batch of {half.stop} states", states[half], found[half], _OF_BATCH),
+        half = (len(states) + 1) // 2
+        for where, n, why in (
+            ("when called again", len(states), _RANDOM),
+            (f"in a batch of {half} states", half, _OF_BATCH),
         ):
-            now = self._evaluate(others)
-            with np.errstate(invalid="ignore"):
-                near = np.abs(now - values) <= _ROUNDING * (1.0 + np.abs(values))
-            different = np.flatnonzero(~(near | (now == values)))
-            if different.size:
-                i = different[0]
-                raise ValueError(
-                    f"log_prob returned {values[i]} for the state {others[i].tolist()} among "
-                    f"{len(states)}, and {now[i]} {where}; it must depend on the state only. "
-                    f"{advice}{self._modules_in_training()}"
-                )
+            self._compare(states, found, self._evaluate(states[:n]), _ROUNDING, where, why)
 
-    def _modules_in_training(self) -> str:
-        """Name the modules that a plain function uses and that are in training mode."""
+    @property
+    def _advice(self) -> str:  # type: ignore[override]
+        advice = " A batch must be no more than its rows: no normalisation over it."
         found = ", ".join(self.density.in_training())
-        if not found:
-            return self._advice
-        return (
-            f"{self._advice} In training mode are: {found}. Call their eval(), or give a "
-            "torch.nn.Module that contains them instead of a function: it is evaluated in "
-            "evaluation mode."
-        )
+        if found:
+            advice += (
+                f" In training mode are: {found}. Call their eval(), or give a torch.nn.Module "
+                "that contains them instead of a function: it is evaluated in evaluation mode."
+            )
+        return advice
 
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
         in_single = str(self.density.dtype) == "torch.float32"
@@ -189,11 +178,6 @@ class TorchTarget(FunctionTarget):
     def _named(self) -> Any:
         return self.density.function
 
-    def _check_n_states(self, n_states: Any) -> NDArray[np.int64]:
-        found = super()._check_n_states(n_states)
-        self.density.n_values = int(found.max(initial=2))
-        return found
-
     def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         r"""First-order log-ratios: the gradient of f along each change, in float64 or float32.
 
@@ -206,6 +190,6 @@ class TorchTarget(FunctionTarget):
         return first_order_ratios(self, self.check_states(x))
 
     def _torch_model(self, device: Device, dtype: DType) -> Model:
-        from sklsb.targets._torch.density import DensityModel
+        from sklsb.targets._torch import DensityModel
 
         return DensityModel(self.density)  # where the tensors of f are

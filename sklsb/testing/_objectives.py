@@ -1,7 +1,6 @@
 """A check of objectives of learning and their gradients."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,32 +10,11 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY, Objective
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.balancing.weights import balanced
-from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact.matrices import locally_balanced, log_ratios
 from sklsb.targets.base import Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
 from sklsb.testing._probe import Probe
-
-Found = tuple[Array, Array, Array]  # values, gradients at the knots, derivatives by eta
-
-
-def _found_enumerated(
-    objective: Objective,
-    rule: Balanced,
-    log_omega: Array,
-    chains: BalancedEnsemble,
-    every: int = 1,
-    u: Any = 0.5,
-) -> Found:
-    n = len(chains)
-    out = (np.empty((n, 3, rule.table.value.size)), np.empty(n))
-    uniforms = np.broadcast_to(np.asarray(u, dtype=float), (n,)).copy()
-    settings = (objective.compiled, every, objective.weighted)
-    objectives.enumerated(
-        chains.view, rule, chains.chains, (0, n), settings, uniforms, log_omega, out
-    )
-    return out[1], out[0][:, 0], np.zeros(n)
 
 
 def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
@@ -89,7 +67,13 @@ def check_objective(
     x = x[target.log_prob(x) > -np.inf]
     name = f'objective "{given.name}"'
     chains = Probe(target, rule, x).ensemble
-    value, gradient, _ = _found_enumerated(given, rule, np.zeros(len(x)), chains)
+    n, n_knots = len(x), rule.table.value.size
+    gradients, value = np.empty((n, 3, n_knots)), np.empty(n)
+    settings, u, log_omega = (given.compiled, 1, given.weighted), np.full(n, 0.5), np.zeros(n)
+    objectives.enumerated(
+        chains.view, rule, chains.chains, (0, n), settings, u, log_omega, (gradients, value)
+    )
+    gradient = gradients[:, 0]
 
     def by_definition(table: Table) -> Array:
         return _sum_of_terms(given, rule._replace(table=table), target)

@@ -13,14 +13,13 @@ from sklsb import exact
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
-from sklsb.ensembles.streams import MANY
+from sklsb.ensembles.streams import uniforms
 from sklsb.exact.matrices import matrix_by_formula, rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
-    Array,
     cancelled,
     expect,
     expect_equal,
@@ -89,7 +88,7 @@ def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
     warm = fitted.burn_in_["x"].to_numpy()
     warm = warm.reshape(*warm.shape[:2], target.n_sites)
     # A pilot, tuning of flips, and first redraws move the chains on.
-    adapts = hasattr(fitted, "candidates_") or getattr(sampler, "n_flips", 1) == "auto"
+    adapts = hasattr(fitted, "candidates_") or sampler.get_params().get("n_flips") == "auto"
     redrawn = hasattr(fitted, "blocks_") and fitted.blocks_.kind != "none"
     if warm.shape[1] and not adapts and not redrawn:
         expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
@@ -113,27 +112,13 @@ def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
             if facts.parts:  # what is drawn depends on the coins
                 replay.run(1, (0, 0, 0), *nothing)
             else:
-                u = [_numbers(rng, facts.n_uniforms) for rng in rngs]
-                replay.advance(np.stack(u)[:, np.newaxis])
+                replay.advance(np.stack([uniforms(rng, 1, facts.n_uniforms) for rng in rngs]))
         expected.append(replay.chains.x.copy())
     what = "draws against single steps from the state after fit, on each chain's stream"
     expect_equal(x, np.stack(expected, axis=1), what)
     for when, rule in (("used by", fitted.run_.ensemble.rule), ("after", rule_of(fitted, target))):
         expect(pickle.dumps(rule) == frozen, f"the frozen rule is another one {when} sample.")
     check_kept(fitted, "after sample")
-
-
-def _numbers(rng: np.random.Generator, n: int) -> Array:
-    """Return the numbers of a transition: the stream's own, or those of SplitMix64 if many."""
-    if n < MANY:
-        return rng.random(n)
-    first, *factors = (
-        np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-    )
-    z = rng.integers(2**64, dtype=np.uint64) + np.arange(1, n + 1, dtype=np.uint64) * first
-    for shift, factor in zip((30, 27), factors, strict=True):
-        z = (z ^ (z >> np.uint64(shift))) * factor
-    return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def check_kept(sampler: BaseSampler, when: str) -> None:

@@ -396,7 +396,8 @@ class Ladders(Threaded):
                 work(c)
 
         before = {}
-        if hasattr(self.target, "guard"):  # an error resets the replicas, and must reset the rest
+        # An error resets the replicas of a target with a guard, and must reset the rest.
+        if type(self.target).guard is not Target.guard:
             before = {name: v.copy() for name, v in self.ladder._asdict().items()}
         try:
             self._spread(of_span, len(self), self.replicas.chains)

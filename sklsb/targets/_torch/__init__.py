@@ -8,8 +8,8 @@ except ImportError as error:
         "`python -m pip install torch`, or use fast=False and another target."
     ) from error
 
-from sklsb.targets._torch.function import Density
+from sklsb.targets._torch.density import Density, DensityModel
 from sklsb.targets._torch.model import Model
 from sklsb.targets._torch.placing import device_of, first_order_ratios, model_on
 
-__all__ = ["Density", "Model", "device_of", "first_order_ratios", "model_on"]
+__all__ = ["Density", "DensityModel", "Model", "device_of", "first_order_ratios", "model_on"]

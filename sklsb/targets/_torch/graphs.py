@@ -1,4 +1,4 @@
-"""The Potts model on torch."""
+"""Models with couplings between pairs of variables, on torch."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,8 @@ from sklsb.targets._torch.model import (
 )
 
 
-class PottsModel(Model):
-    """Log p = o.(field + C o / 2) with o the indicators of the values."""
+class GraphModel(Model):
+    """Couplings C and a field; first order is exact."""
 
     of_rows = True
 
@@ -26,6 +26,38 @@ class PottsModel(Model):
         self.device = device
         self.couplings = sparse(couplings, device)
         self.field = tensor(field, device)
+
+
+class IsingModel(GraphModel):
+    """Log p = x.(field + C x / 2)."""
+
+    @staticmethod
+    def _spins(x: Tensor) -> Tensor:
+        return 2.0 * x.double() - 1.0
+
+    def start(self, x: Tensor) -> Carried:
+        """Return the sums C x of the neighbours."""
+        return (torch.sparse.mm(self.couplings, self._spins(x).T).T,)
+
+    def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
+        return row_sum(self._spins(x) * (self.field + 0.5 * carried[0]))
+
+    def first_order(self, x: Tensor, carried: Carried) -> Tensor:
+        """Exact log-ratios."""
+        return -2.0 * self._spins(x) * (self.field + carried[0])
+
+    def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
+        """(y - x).(gradient at x + that at y) / 2, which does not round at the size of log p."""
+        there = self.start(y)
+        change = self._spins(y) - self._spins(x)
+        return there, row_sum(change * (self.field + 0.5 * (carried[0] + there[0])))
+
+
+class PottsModel(GraphModel):
+    """Log p = o.(field + C o / 2) with o the indicators of the values."""
+
+    def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
+        super().__init__(couplings, field, device)
         self.n_values = self.field.shape[1]
         self.n_moves_per_site = self.n_values - 1
         self.has_zeros = bool(np.isneginf(field).any())
