@@ -46,7 +46,7 @@ def _tell(text: str) -> None:
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     """Return the evidence in words NAME=VALUE."""
-    from sklsb.targets.base import sites_by_name
+    from sklsb.targets._evidence import sites_by_name
 
     found: dict[Any, str] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number

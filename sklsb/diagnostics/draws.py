@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.targets._checks import positive
+from sklsb.targets._names import coordinate
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
     return {"chain": np.arange(n_chains), "draw": np.arange(first_draw, first_draw + n_draws)}
 
 
-def value_labels(values: tuple[int, ...], names: Sequence[tuple[str, ...]] | None) -> NDArray[Any]:
+def value_labels(values: tuple[int, ...], names: Sequence[tuple[Any, ...]] | None) -> NDArray[Any]:
     """Return what values are called, as a coordinate: by names if variables share them.
 
     Variables without names have the numbers of their values. Where names differ, no number and no
@@ -31,7 +32,7 @@ def value_labels(values: tuple[int, ...], names: Sequence[tuple[str, ...]] | Non
     if not names or longest == tuple(map(str, values)):
         return np.asarray(values)
     if all(own == longest[: len(own)] for own in names):
-        return np.asarray(longest)
+        return coordinate(longest)
     return np.asarray([f"value {value}" for value in values])
 
 

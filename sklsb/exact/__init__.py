@@ -20,6 +20,7 @@ from sklsb.exact.elimination.answers import (
 )
 from sklsb.exact.enumeration import probabilities, states
 from sklsb.exact.matrices import log_matrix, mutual_information, transition_matrix
+from sklsb.exact.prepared import prepare
 
 __all__ = [
     "elimination_cost",
@@ -28,6 +29,7 @@ __all__ = [
     "marginals",
     "most_likely",
     "mutual_information",
+    "prepare",
     "probabilities",
     "sample",
     "states",

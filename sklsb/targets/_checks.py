@@ -3,7 +3,7 @@
 import math
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import joblib
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._system.memory import check_fits
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
-from sklsb.targets._names import are_plain, plain
+from sklsb.targets._names import Names, plain
 
 MOST_VALUES = 1 << 15  # states are int16 at most
 
@@ -171,19 +171,52 @@ def beta_parameters(size_prior: Any) -> tuple[float, float]:
     return a, b
 
 
-def check_names(names: Sequence[str] | Sequence[int] | None, n_sites: int) -> list[Any] | None:
+def check_names(names: Iterable[Any] | None, n_sites: int) -> list[Any] | None:
     """Return the names of all variables as a list."""
     if names is None:
         return None
+    if isinstance(names, str):
+        raise TypeError(f"names is {names!r:.80}; give a list, with a name for each variable.")
     given = plain(names)
-    if not are_plain(given):
-        raise TypeError(f"names is {given!r:.80}; give strings only, or integers only.")
-    if len(given) != n_sites or len(set(given)) < n_sites:
-        raise ValueError(
-            f"names has {len(given)} entries, {len(set(given))} of them distinct; give one name "
-            f"for each of the {n_sites} variables."
-        )
+    _check_distinct(given, n_sites, "names", "one name for each variable")
     return given
+
+
+def check_state_names(
+    state_names: Any, labels: Sequence[Any], cardinalities: NDArray[np.int64]
+) -> tuple[tuple[Any, ...], ...] | None:
+    """Return the names of the values of all variables, or None."""
+    if state_names is None:
+        return None
+    if isinstance(state_names, Mapping):
+        by_name, of_each = Names(labels), [tuple(range(k)) for k in cardinalities.tolist()]
+        for variable, names in state_names.items():
+            site = by_name.find(variable)
+            if site is None:
+                raise ValueError(
+                    f"state_names names the variable {variable!r}; the names are {labels!r:.200}."
+                )
+            of_each[site] = tuple(plain(names))
+    else:
+        of_each = [tuple(plain(names)) for names in state_names]
+    if len(of_each) != cardinalities.size:
+        raise ValueError(
+            f"state_names has {len(of_each)} entries; give one list for each of the "
+            f"{cardinalities.size} variables, or a dict of variable: list."
+        )
+    for label, names, k in zip(labels, of_each, cardinalities.tolist(), strict=True):
+        _check_distinct(names, k, f"state_names of {label!r}", "one name for each value")
+    return tuple(of_each)
+
+
+def _check_distinct(names: Sequence[Any], n: int, what: str, needed: str) -> None:
+    if not all(isinstance(name, Hashable) for name in names):
+        raise TypeError(f"{what} is {names!r:.80}; give names that are hashable.")
+    if len(names) != n or len(set(names)) < n:
+        raise ValueError(
+            f"{what} has {len(names)} entries, {len(set(names))} of them distinct; give {needed}, "
+            f"{n} in all."
+        )
 
 
 def check_shape(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 from abc import abstractmethod
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -12,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb.targets._checks import as_array
+from sklsb.targets._checks import as_array, check_names
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
 
@@ -187,8 +188,9 @@ class GraphTarget(Target):
     couplings: sp.csr_array
     field: NDArray[np.float64]
 
-    def __init__(self, couplings: Any, field: ArrayLike | None):
+    def __init__(self, couplings: Any, field: ArrayLike | None, names: Iterable[Any] | None):
         matrix, labels = symmetric_matrix(couplings)
+        labels = check_names(names, matrix.shape[0]) or labels
         self._set(matrix, field, None, ("site",), labels)
 
     @classmethod

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -18,14 +17,21 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb.targets._checks import as_array
-from sklsb.targets._names import Names, coordinate, is_flag, is_missing, number
+from sklsb.targets._evidence import (
+    Weights,
+    shown,
+    site_of_each,
+    value_called,
+    value_name,
+    weights_of,
+)
+from sklsb.targets._names import coordinate
 from sklsb.targets.offers import Offers, of_target
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
-_MOST_NAMES = 100  # in an error
 
 
 def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -38,77 +44,10 @@ def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
     return np.isin(x, values)
 
 
-def shown(values: tuple[int, ...]) -> str:
-    """Return values as errors show them."""
-    return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
-
-
-def sites_by_name(target: Target) -> Names:
-    """Return the names of all variables; places are sites."""
-    return Names(target.names)
-
-
-def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
-    """Return the site of a variable; ``what`` begins the error message."""
-    site = sites.find(variable)
-    counts = isinstance(variable, int | np.integer) and not is_flag(variable)
-    # Where a name is a number, a number is no position.
-    if site is None and counts and 0 <= variable < target.n_sites and not sites.numbers:
-        site = int(variable)
-    if site is None:
-        names = sites.names
-        words = [name for name in names if isinstance(name, str)]
-        near = difflib.get_close_matches(str(variable), words)
-        raise ValueError(
-            f"{what} {variable!r}; the target has {target.n_sites} variables, with names like "
-            f"{near or names[:3]}."
-        )
-    return site
-
-
 def _as_arrays(evidence: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return sites, increasing, and their values."""
     fixed = sorted(evidence)
     return np.array(fixed, np.int64), np.array([evidence[i] for i in fixed], np.int64)
-
-
-@lru_cache
-def _names_of_values(names: tuple[Any, ...]) -> Names:
-    return Names(names)
-
-
-def value_called(target: Target, site: int, value: Any, what: str) -> int:
-    """Return a value of a variable, given by its name, which is its number if it has no other."""
-    if is_missing(value):
-        raise ValueError(
-            f"{what} is {value!r}, which is no value; leave out variables that were not observed."
-        )
-    allowed = target.values[: int(target.cardinalities[site])]
-    names: tuple[Any, ...] = allowed if target.state_names is None else target.state_names[site]
-    known = _names_of_values(names)
-    place = known.find(value)
-    if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
-        place = known.find(int(value))
-    if place is not None:
-        return allowed[place]
-    if target.state_names is None:
-        raise ValueError(
-            f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
-        )
-    near = difflib.get_close_matches(str(value), names, 1)
-    positions = "" if number(value) is None else "; positions are not accepted"
-    raise ValueError(
-        f"{what} is {value!r}; this variable takes one of {len(names)} values, with the names "
-        f"{list(names[:_MOST_NAMES])}{' and others' if len(names) > _MOST_NAMES else ''}. "
-        + (f"Did you mean {near[0]!r}?" if near else f"Give one of these names{positions}.")
-    )
-
-
-def value_name(target: Target, site: int, value: int) -> Any:
-    """Return the name of a value, which is its number if it has no other."""
-    if target.state_names is None:
-        return value
-    return target.state_names[site][target.values.index(value)]
 
 
 def no_gradient(target: Target) -> TypeError:
@@ -143,7 +82,7 @@ class Target(ABC):
         Absolute rounding error to expect of each log-ratio, beyond that relative to its size, as
         where many terms cancel. `sklsb.testing`, `fit` and `sample` tolerate it when they compare
         values of log p.
-    state_names : tuple of tuple of str, or None
+    state_names : tuple of tuple, or None
         Names of the values of each variable, which evidence may use.
     ratio_cost : int
         Approximate cost of a log-ratio, 1 where its parts are cached. If it is higher, learning
@@ -159,7 +98,7 @@ class Target(ABC):
     values: tuple[int, ...]
     constant: float = 0.0
     rounding: Any = 0.0
-    state_names: tuple[tuple[str, ...], ...] | None = None
+    state_names: tuple[tuple[Any, ...], ...] | None = None
     ratio_cost: int = 1
     symmetry: Any = None
     layers: Any = None  # the machine of two layers, if the target is one
@@ -401,13 +340,17 @@ class Target(ABC):
 
         Parameters
         ----------
-        evidence : mapping of variable to value
+        evidence : mapping of variable to value, or to {value: likelihood}
             Variables and values are looked up among their names: ``names``, and ``state_names``
             where the values have names. "3", 3, ``np.int64(3)`` and 3.0 all mean what is called 3
             (or "3"), wherever it stands. Values without names are the numbers that states have,
             and variables without names are called by their index, on a grid by a tuple of indices.
             The index of a variable also counts if no variable is called by a number; the number of
             a value that has a name never does.
+
+            A mapping of all values of a variable to numbers is *soft* evidence (also called virtual
+            or likelihood evidence): how likely each value makes what was observed. Then p is
+            multiplied by the number of the value; the variable stays free.
 
         Returns
         -------
@@ -419,28 +362,39 @@ class Target(ABC):
         ------
         ValueError
             If a variable does not exist, is given twice, or does not take the value; the message
-            lists the names of all its values.
+            lists the names of all its values. If likelihoods are negative, or not one for each
+            value.
+        TypeError
+            If likelihoods are given to a target that has no place for them.
         """
-        return Conditioned(self, *self.check_evidence(evidence))
+        hard, soft = _hard_and_soft(self, evidence)
+        target = self.weighted(soft) if soft else self
+        return Conditioned(target, *target.check_evidence(hard)) if hard or not soft else target
+
+    def weighted(self, weights: Weights) -> Target:
+        """Return the target with log p plus the logarithm of a weight of each value of variables.
+
+        ``weights`` has arrays of shape (cardinality,) by site, not all zero. For `condition`, which
+        checks them; a class of your own may implement it.
+
+        Raises
+        ------
+        TypeError
+            If the target has no place for them.
+        """
+        raise TypeError(
+            f"evidence has likelihoods, which {type(self).__name__} cannot take; MarkovNetwork, "
+            "Ising, Potts and RBM can. Add their logarithms to your function instead."
+        )
 
     def check_evidence(
         self, evidence: Mapping[Any, Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the sites of evidence, increasing, and their values."""
-        if not isinstance(evidence, Mapping):
-            raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
-        by_name = sites_by_name(self)
-        keys: dict[int, Any] = {}
-        found: dict[int, int] = {}
-        for variable, value in evidence.items():
-            site = site_called(self, by_name, variable, "evidence names the variable")
-            if site in keys:
-                raise ValueError(
-                    f"evidence gives variable {self.label(site)!r} twice, as {keys[site]!r} and "
-                    f"{variable!r}; keep one."
-                )
-            keys[site] = variable
-            found[site] = value_called(self, site, value, f"evidence[{variable!r}]")
+        found = {
+            site: value_called(self, site, value, f"evidence[{variable!r}]")
+            for site, (variable, value) in site_of_each(self, evidence).items()
+        }
         return _as_arrays(found)
 
     def label(self, site: int) -> Any:
@@ -507,6 +461,16 @@ class Target(ABC):
         """Make read-only the arrays from which cached values were computed."""
 
 
+def _hard_and_soft(target: Target, evidence: Any) -> tuple[dict[Any, Any], Weights]:
+    """Return the values in evidence, and the likelihoods."""
+    if not isinstance(evidence, Mapping):
+        return evidence, {}
+    soft = {v: given for v, given in evidence.items() if isinstance(given, Mapping)}
+    if soft:
+        site_of_each(target, evidence)  # no variable twice
+    return {v: evidence[v] for v in evidence if v not in soft}, weights_of(target, soft)
+
+
 class Conditioned(Target):
     """A target with evidence: ``observed`` values at ``sites``; `Target.condition` makes it.
 
@@ -562,7 +526,9 @@ class Conditioned(Target):
         return self._inner.guard(chains)
 
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
-        sites, observed = self.target.check_evidence(evidence)
+        hard, soft = _hard_and_soft(self.target, evidence)
+        target = self.target.weighted(soft) if soft else self.target
+        sites, observed = target.check_evidence(hard)
         again = np.isin(sites, self.sites)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
@@ -572,7 +538,7 @@ class Conditioned(Target):
                     f"{value_name(self, site, value)}; it was observed as "
                     f"{value_name(self, site, kept[site])} before. Keep one of the two."
                 )
-        return Conditioned(self.target, *self._with(sites, observed))
+        return Conditioned(target, *self._with(sites, observed))
 
     def _with(
         self, sites: NDArray[np.int64], observed: NDArray[np.int64]

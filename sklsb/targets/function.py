@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from sklsb.targets._checks import (
     check_names,
     check_shape,
     check_sizes,
+    check_state_names,
     integer,
 )
 from sklsb.targets.base import States, Target
@@ -67,8 +68,11 @@ class FunctionTarget(Target):
     initial_state : array_like of shape (n_sites,) or callable, optional
         A state of positive probability where chains start, or a function of a
         `numpy.random.Generator` that returns one; needed if random states are impossible.
-    names : sequence of str or of int, optional
-        Names of the variables, for draws and evidence; only if the shape has one axis.
+    names : iterable, optional
+        Names of the variables, distinct and hashable, for draws and evidence; only if the shape has
+        one axis.
+    state_names : list of iterables, or dict of variable: iterable, optional
+        Names of the values of each variable, which evidence may use; numbers from 0 if not given.
     shape : tuple of int, optional
         Shape of the array of variables in draws, such as an image. f takes flat states anyway.
     dims : tuple of str, optional
@@ -148,7 +152,8 @@ class FunctionTarget(Target):
         *,
         vectorized: bool | None = None,
         initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
-        names: Sequence[str] | Sequence[int] | None = None,
+        names: Iterable[Any] | None = None,
+        state_names: Any = None,
         shape: Sequence[int] | None = None,
         dims: Sequence[str] | None = None,
     ):
@@ -164,6 +169,7 @@ class FunctionTarget(Target):
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
         self._cardinalities = check_sizes(n_states, "n_states", n_sites)
         self.values = tuple(range(self._cardinalities.max(initial=1)))
+        self.state_names = check_state_names(state_names, self.names, self._cardinalities)
         self.ratio_cost = max(1, self.n_sites)
         moves = self._cardinalities - 1
         self._site = np.repeat(np.arange(self.n_sites), moves)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import finite_array, positive
+from sklsb.targets._evidence import Weights
 from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
 from sklsb.targets._images import image_field, read_pixels
 from sklsb.targets._names import plain
@@ -63,6 +65,8 @@ class Ising(GraphTarget):
     field : array_like of shape (n_sites,) or float, optional
         Fields h; zero if not given. A Series is put in the order of the sites by its labels, which
         are their names if the couplings have none.
+    names : iterable, optional
+        Names of the sites, distinct and hashable, in place of those of the couplings.
 
     Attributes
     ----------
@@ -95,8 +99,31 @@ class Ising(GraphTarget):
     values = (-1, 1)
     _vartype = "SPIN"
 
-    def __init__(self, couplings: Any, field: ArrayLike | None = None):
-        super().__init__(couplings, field)
+    def __init__(
+        self,
+        couplings: Any,
+        field: ArrayLike | None = None,
+        *,
+        names: Iterable[Any] | None = None,
+    ):
+        super().__init__(couplings, field, names)
+
+    def weighted(self, weights: Weights) -> Ising:
+        model = copy.copy(self)
+        fixed = {site: w for site, w in weights.items() if not w.all()}
+        if fixed:
+            raise ValueError(
+                f"evidence gives variable {self.label(next(iter(fixed)))!r} a likelihood of 0; "
+                "give the other value as what was observed."
+            )
+        model.field = self.field.copy()
+        for site, w in weights.items():
+            low, high = np.log(w).tolist()
+            model.field[site] += 0.5 * (high - low)
+            model.constant += 0.5 * (high + low)
+        model._freeze()
+        model._check_size()
+        return model
 
     def _set_field(self, field: ArrayLike | None) -> None:
         self.field = finite_array(field, "field", self.shape).ravel()

@@ -17,10 +17,18 @@ from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io.bif import read_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
-from sklsb.targets._checks import as_array, check_names, check_sizes, touched_near
-from sklsb.targets._names import Names, are_plain, plain
+from sklsb.targets._checks import (
+    as_array,
+    check_names,
+    check_sizes,
+    check_state_names,
+    integer,
+    touched_near,
+)
+from sklsb.targets._evidence import Weights, site_called, sites_by_name
+from sklsb.targets._names import Names, plain
 from sklsb.targets._support import Support
-from sklsb.targets.base import States, Target, site_called
+from sklsb.targets.base import States, Target
 
 Path = str | os.PathLike[str]
 # A conditional distribution may miss the sum 1 by this, as files keep three digits.
@@ -45,8 +53,10 @@ class MarkovNetwork(Target):
         Scope: distinct variables, by index, or by name if names are strings. Table: array_like,
         finite and not negative, whose axes are the values of these variables; or flat, the last
         variable changing fastest.
-    names : sequence of str or of int, optional
-        Names of the variables, for draws and evidence.
+    names : iterable, optional
+        Names of the variables, distinct and hashable, for draws and evidence.
+    state_names : list of iterables, or dict of variable: iterable, optional
+        Names of the values of each variable, which evidence may use; numbers from 0 if not given.
 
     Attributes
     ----------
@@ -99,17 +109,21 @@ class MarkovNetwork(Target):
     """
 
     dims = ("site",)
+    # Of each factor, the variable that it is the conditional table of, if they are such tables.
+    _children: tuple[int, ...] | None = None
 
     def __init__(
         self,
         cardinalities: ArrayLike,
         factors: Iterable[tuple[Sequence[int], ArrayLike]],
-        names: Sequence[str] | Sequence[int] | None = None,
+        names: Iterable[Any] | None = None,
+        state_names: Any = None,
     ):
         self._cardinalities = check_sizes(cardinalities, "cardinalities")
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))
         self._labels = check_names(names, self.n_sites)
+        self.state_names = check_state_names(state_names, self.names, self._cardinalities)
         by_name = Names(self._labels or ())
         checked = [self._check_factor(f, factor, by_name) for f, factor in enumerate(factors)]
         scopes, tables = [scope for scope, _ in checked], [table for _, table in checked]
@@ -194,8 +208,9 @@ class MarkovNetwork(Target):
         if model.kind == "BAYES":
             _warn_of_sums(model)
         factors = zip(model.scopes, model.tables, strict=True)
-        network = cls(model.cardinalities, factors, model.names)
-        network.state_names = model.state_names
+        network = cls(model.cardinalities, factors, model.names, model.state_names)
+        if model.kind == "BAYES":
+            network._children = tuple(scope[-1] for scope in model.scopes)
         return network
 
     @classmethod
@@ -238,15 +253,12 @@ class MarkovNetwork(Target):
             ([index[v] for v in factor.variables], _in_one_order(factor, states))
             for factor in factors
         ]
-        network = cls(
-            list(cardinality.values()),
-            tables,
-            names if are_plain(names) else [str(name) for name in names],
-        )
+        state_names = None
         if any(states.get(v, list(range(k))) != list(range(k)) for v, k in cardinality.items()):
-            network.state_names = tuple(
-                tuple(str(name) for name in states.get(v, range(k))) for v, k in cardinality.items()
-            )
+            state_names = [map(str, states.get(v, range(k))) for v, k in cardinality.items()]
+        network = cls(list(cardinality.values()), tables, names, state_names)
+        if hasattr(model, "get_cpds"):
+            network._children = tuple(index[factor.variables[0]] for factor in factors)
         return network
 
     def to_uai(self, path: Path) -> None:
@@ -332,6 +344,286 @@ class MarkovNetwork(Target):
         scopes = [tuple(scope.tolist()) for scope in self._scopes()]
         tables = [self._factor_table(f, values) for f in range(self.n_factors)]
         return list(zip(scopes, tables, strict=True))
+
+    def _checked_entries(self, tables: Any) -> NDArray[np.float64]:
+        """Return the entries of all tables, given these or one flat array; refuse wrong ones."""
+        if isinstance(tables, np.ndarray) and tables.shape == self._table.shape:
+            flat = tables.astype(np.float64)
+        else:
+            shapes = [table.shape for _, table in self._factors(self._table)]
+            given = [np.asarray(table, dtype=np.float64) for table in tables]
+            own = [table.shape for table in given]
+            if own != shapes:
+                wrong = [f for f, (a, b) in enumerate(zip(own, shapes, strict=False)) if a != b]
+                what, needed = f"{len(own)} tables", f"{len(shapes)}"
+                if wrong:
+                    what, needed = (
+                        f"table {wrong[0]} of shape {own[wrong[0]]}",
+                        str(shapes[wrong[0]]),
+                    )
+                raise ValueError(
+                    f"tables have {what}, where {needed} is needed; give all tables, in the order "
+                    "and shapes of factors."
+                )
+            flat = np.concatenate([*(table.ravel() for table in given), np.empty(0)])
+        if not (flat.min(initial=0.0) >= 0.0 and flat.max(initial=0.0) < np.inf):
+            bad = flat[~((flat >= 0.0) & (flat < np.inf))]
+            raise ValueError(
+                f"a table has the entry {bad[0]}; entries are finite and not negative."
+            )
+        return flat
+
+    def _with_entries(self, flat: NDArray[np.float64]) -> MarkovNetwork:
+        """Return the network with these entries of its tables."""
+        return self._made_of(self._factors(flat), self._children)
+
+    def _made_of(
+        self, factors: Iterable[Any], children: tuple[int, ...] | None = None
+    ) -> MarkovNetwork:
+        """Return a network of the same variables."""
+        network = MarkovNetwork(self._cardinalities, factors, self._labels, self.state_names)
+        network._children = children
+        return network
+
+    def weighted(self, weights: Weights) -> MarkovNetwork:
+        return self.with_factors([((site,), w) for site, w in weights.items()])
+
+    def with_factors(self, factors: Iterable[tuple[Sequence[Any], ArrayLike]]) -> MarkovNetwork:
+        """Multiply further factors in.
+
+        Parameters
+        ----------
+        factors : iterable of (scope, table)
+            As for the class.
+
+        Returns
+        -------
+        MarkovNetwork
+            Of the same variables and names.
+        """
+        return self._made_of([*self._factors(self._table), *factors])
+
+    # ----------------------------------------------------------------- conditional tables
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Mapping[Any, Any],
+        parents: Mapping[Any, Sequence[Any]] | None = None,
+        *,
+        state_names: Mapping[Any, Iterable[Any]] | None = None,
+        normalize: bool = False,
+    ) -> MarkovNetwork:
+        r"""Make a Bayesian network of the conditional table of each variable.
+
+        .. math:: p(x) = \prod_i p(x_i \mid x_{\text{parents}(i)})
+
+        Parameters
+        ----------
+        tables : mapping of variable to table
+            Each table is one of
+
+            - a long data frame: a column for each parent, one for the variable, and one of
+              probabilities, whatever it is called;
+            - a wide data frame: the parents' values by row (index levels, or columns, named after
+              the parents), the variable's values by column; a pivot; or turned, with the variable's
+              values by row, as pandas.crosstab gives it;
+            - a Series, whose index levels are the parents and the variable;
+            - a mapping of the variable's values to probabilities; with parents, of the parents'
+              values (a tuple for several) to such a mapping, or to a list;
+            - an array, the parents' axes first, in the order of ``parents``.
+        parents : mapping of variable to list of variables, optional
+            Parents of variables whose table does not name them. For others, their order.
+        state_names : mapping of variable to iterable, optional
+            Names and order of the values; by default as they are met in the variable's table, or
+            numbers from 0.
+        normalize : bool, default=False
+            Whether to scale each row to the sum 1.
+
+        Returns
+        -------
+        MarkovNetwork
+            With the variables in the order of ``tables``.
+
+        Raises
+        ------
+        ValueError
+            If a row is missing, is given twice or misses the sum 1 by more than 0.001 (the message
+            has the row), an entry is negative, a parent has no table, or parents go in a circle.
+        TypeError
+            If a table is none of these.
+
+        See Also
+        --------
+        table, replace
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from sklsb import MarkovNetwork, exact
+        >>> test = pd.DataFrame({"yes": [0.9, 0.05], "no": [0.1, 0.95]}, index=["ill", "well"])
+        >>> network = MarkovNetwork.from_tables(
+        ...     {"person": {"ill": 0.01, "well": 0.99}, "test": test.rename_axis(index="person")}
+        ... )
+        >>> exact.prepare(network).marginals({"test": "yes"})["person", "ill"]
+        0.1538...
+        """
+        from sklsb.targets import _tables
+
+        read = _tables.read(tables, parents or {}, state_names, normalize)
+        names = [*read]
+        place = {name: i for i, name in enumerate(names)}
+        states = [own.values for own in read.values()]
+        scopes = [[*(place[p] for p in own.parents), place[name]] for name, own in read.items()]
+        factors = [(scope, own.table) for scope, own in zip(scopes, read.values(), strict=True)]
+        network = cls([len(own) for own in states], factors, names, states)
+        network._children = tuple(range(len(names)))
+        return network
+
+    def table(self, variable: Any) -> Any:
+        """Return the conditional table of a variable, with its names.
+
+        Returns
+        -------
+        pandas.DataFrame or Series
+            The parents' values by row, the variable's values by column; a Series without parents.
+
+        Raises
+        ------
+        ValueError
+            If there is no such variable.
+        TypeError
+            If the network was not made of conditional tables, as by `from_tables` or `from_bif`.
+        """
+        from sklsb.targets import _tables
+
+        f, scope, axis = self._conditional(variable)
+        names = [self.label(site) for site in scope]
+        table = np.moveaxis(self._factor_table(f, self._table), axis, -1)
+        return _tables.framed(names, self._values(scope), table)
+
+    def replace(self, tables: Mapping[Any, Any], *, normalize: bool = False) -> MarkovNetwork:
+        """Return the network with other conditional tables of some variables.
+
+        Parameters
+        ----------
+        tables : mapping of variable to table
+            Of any kind that `from_tables` takes; parents stay the same.
+        normalize : bool, default=False
+            Whether to scale each row to the sum 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `table` and `from_tables`.
+        """
+        from sklsb.targets import _tables
+
+        factors = self._factors(self._table)
+        for variable, given in tables.items():
+            f, scope, axis = self._conditional(variable)
+            names = [self.label(site) for site in scope]
+            states = dict(zip(names, self._values(scope), strict=True))
+            table = _tables.replaced(given, names, states, normalize)
+            factors[f] = factors[f][0], np.moveaxis(table, -1, axis)
+        return self._made_of(factors, self._children)
+
+    def _values(self, scope: Sequence[int]) -> list[tuple[Any, ...]]:
+        return [
+            self.values[: self._cardinalities[i]]
+            if self.state_names is None
+            else self.state_names[i]
+            for i in scope
+        ]
+
+    def _conditional(self, variable: Any) -> tuple[int, list[int], int]:
+        """Return the number of a variable's table, the parents and itself, and its axis."""
+        if self._children is None:
+            raise TypeError(
+                f"{self!r} is made of factors, not of conditional tables; make it by from_tables "
+                "or from a file of a Bayesian network, or look into factors."
+            )
+        site = site_called(self, sites_by_name(self), variable, "table names the variable")
+        f = self._children.index(site)
+        scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]].tolist()
+        axis = scope.index(site)
+        return f, [*scope[:axis], *scope[axis + 1 :], site], axis
+
+    @classmethod
+    def unroll(
+        cls,
+        tables: Mapping[tuple[Any, int], Any],
+        n: int,
+        parents: Mapping[tuple[Any, int], Sequence[tuple[Any, int]]] | None = None,
+        *,
+        state_names: Mapping[Any, Iterable[Any]] | None = None,
+        normalize: bool = False,
+    ) -> MarkovNetwork:
+        r"""Repeat a slice of time: a Markov chain, a hidden one, a dynamic Bayesian network.
+
+        .. math:: p(x) = \prod_i p(x_i^0 \mid \cdot) \prod_{t=1}^{n-1} \prod_i p(x_i^t \mid \cdot)
+
+        Parameters
+        ----------
+        tables : mapping of (variable, 0 or 1) to table
+            Conditional tables as for `from_tables`: of the first slice, with parents among
+            ``(variable, 0)``, and of each further one, ``(variable, 1)``, with parents in it or,
+            as ``(variable, 0)``, in the one before. A variable without the second is given by the
+            first in each slice.
+        n : int
+            Number of slices.
+        parents, state_names, normalize
+            As for `from_tables`; the values of a variable are the same in all slices.
+
+        Returns
+        -------
+        MarkovNetwork
+            With variables called ``(variable, t)``, t from 0 to n - 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for `from_tables`.
+
+        Examples
+        --------
+        >>> from sklsb import MarkovNetwork, exact
+        >>> weather = MarkovNetwork.unroll(
+        ...     {
+        ...         ("rain", 0): {"no": 0.5, "yes": 0.5},
+        ...         ("rain", 1): {"no": {"no": 0.7, "yes": 0.3}, "yes": {"no": 0.3, "yes": 0.7}},
+        ...         ("umbrella", 0): {
+        ...             "no": {"no": 0.8, "yes": 0.2},
+        ...             "yes": {"no": 0.1, "yes": 0.9},
+        ...         },
+        ...     },
+        ...     5,
+        ...     parents={("rain", 1): [("rain", 0)], ("umbrella", 0): [("rain", 0)]},
+        ... )
+        >>> seen = {("umbrella", 0): "yes", ("umbrella", 1): "yes"}
+        >>> round(exact.prepare(weather).marginals(seen)[("rain", 1), "yes"], 3)
+        0.883
+        """
+        from sklsb.targets import _tables
+
+        n = integer(n, "n", 1, 1 << 24)
+        read = _tables.read_slices(tables, parents or {}, state_names, normalize)
+        names = [*dict.fromkeys(name for name, _ in read)]
+        place = {name: i for i, name in enumerate(names)}
+        factors, states = [], [read[name, 0].values for name in names]
+        for t in range(n):
+            for i, name in enumerate(names):
+                own, later = read.get((name, min(t, 1))), t
+                if own is None:
+                    own = read[name, 0]
+                elif t:
+                    later = t - 1
+                scope = [(later + s) * len(names) + place[p] for p, s in own.parents]
+                factors.append(([*scope, t * len(names) + i], own.table))
+        every = [(name, t) for t in range(n) for name in names]
+        network = cls([len(own) for own in states] * n, factors, every, states * n)
+        network._children = tuple(range(len(every)))
+        return network
 
     @property
     def _joint_zeros(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.potts import PottsView
-from sklsb.targets._checks import MOST_VALUES, real_array, refuse, touched_near
+from sklsb.targets._checks import MOST_VALUES, check_state_names, real_array, refuse, touched_near
+from sklsb.targets._evidence import Weights, value_name
 from sklsb.targets._graphs import GraphTarget, of_field
 from sklsb.targets._images import image_field
 from sklsb.targets._names import columns_of
-from sklsb.targets.base import States, value_name
+from sklsb.targets.base import States
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -37,6 +39,10 @@ class Potts(GraphTarget):
     field : array_like of shape (n_sites, k)
         Field h of each value at each site, finite or -inf; k is from 2 to 32,768. The rows of a
         data frame are put in order by their labels, and its columns are the names of the values.
+    names : iterable, optional
+        Names of the sites, distinct and hashable, in place of those of the couplings.
+    state_names : iterable, optional
+        Names of the k values, in place of those of the field.
 
     Attributes
     ----------
@@ -78,8 +84,29 @@ class Potts(GraphTarget):
     array([-2.5, -2.5, -2. , -inf])
     """
 
-    def __init__(self, couplings: Any, field: ArrayLike):
-        super().__init__(couplings, field)
+    def __init__(
+        self,
+        couplings: Any,
+        field: ArrayLike,
+        *,
+        names: Iterable[Any] | None = None,
+        state_names: Iterable[Any] | None = None,
+    ):
+        super().__init__(couplings, field, names)
+        if state_names is not None:
+            of_each = [[*state_names]] * self.n_sites
+            self.state_names = check_state_names(of_each, self.names, self.cardinalities)
+
+    def weighted(self, weights: Weights) -> Potts:
+        model = copy.copy(self)
+        model.field = self.field.copy()
+        with np.errstate(divide="ignore"):
+            for site, w in weights.items():
+                model.field[site] += np.log(w)
+        model._check_possible()
+        model._freeze()
+        model._check_size()
+        return model
 
     def _set_field(self, field: Any) -> None:
         given = real_array(field, "field")
@@ -102,6 +129,9 @@ class Potts(GraphTarget):
         if names and names != tuple(map(str, self.values)):
             self.state_names = (names,) * self.n_sites
         self.field = values.reshape(self.n_sites, k)
+        self._check_possible()
+
+    def _check_possible(self) -> None:
         empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
         if empty.size:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +13,7 @@ from scipy.special import expit
 
 from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, check_shape, finite_array, real_array
+from sklsb.targets._evidence import Weights
 from sklsb.targets._graphs import fixed_point_unit, refuse_large
 from sklsb.targets._names import aligned, columns_of, labels_of
 from sklsb.targets.base import States, Target
@@ -136,6 +138,21 @@ class RBM(Target):
         self._freeze()
         self._check_size()
 
+    def weighted(self, weights: Weights) -> Self:
+        machine = copy.copy(self)
+        machine.visible_bias = self.visible_bias.copy()
+        for site, w in weights.items():
+            if not w.all():
+                raise ValueError(
+                    f"evidence gives variable {self.label(site)!r} a likelihood of 0; give the "
+                    "other value as what was observed."
+                )
+            machine.visible_bias[site] += np.log(w[1] / w[0])
+            machine.constant += float(np.log(w[0]))
+        machine._freeze()
+        machine._check_size()
+        return machine
+
     @classmethod
     def from_sklearn(cls, machine: Any, shape: Sequence[int] | None = None) -> Self:
         """Take the weights and biases of a fitted `sklearn.neural_network.BernoulliRBM`.
@@ -222,7 +239,7 @@ class RBM(Target):
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
         hidden = _softplus(self.hidden_bias + flat @ self._columns).sum(axis=1)
-        return np.asarray(flat @ self.visible_bias + hidden).reshape(leading)
+        return np.asarray(flat @ self.visible_bias + hidden + self.constant).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +100,8 @@ class TorchTarget(FunctionTarget):
         *,
         dtype: Any = None,
         initial_state: ArrayLike | Callable[[np.random.Generator], ArrayLike] | None = None,
-        names: Sequence[str] | Sequence[int] | None = None,
+        names: Iterable[Any] | None = None,
+        state_names: Any = None,
         shape: Sequence[int] | None = None,
         dims: Sequence[str] | None = None,
     ):
@@ -118,6 +119,7 @@ class TorchTarget(FunctionTarget):
             vectorized=True,
             initial_state=initial_state,
             names=names,
+            state_names=state_names,
             shape=shape,
             dims=dims,
         )

@@ -140,8 +140,8 @@ def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
 
 
 @kernel
-def spread(buckets, memory, base, room, marginal, progress, settings):
-    """Pass the belief of each bucket, in memory, on to the buckets whose messages it joins.
+def spread(buckets, memory, base, room, marginal, wanted, progress, settings):
+    """Pass the belief of each wanted bucket, in memory, on to those whose messages it joins.
 
     Beliefs are 1 at the roots. ``marginal`` of shape (variables, largest number of values) is added
     to. ``progress`` = (bucket, block, last bucket), from the first bucket down; ``settings`` = (way
@@ -150,7 +150,8 @@ def spread(buckets, memory, base, room, marginal, progress, settings):
     mode, budget = settings
     i, block, spent, made = progress[0], progress[1], 0, 0
     while i >= progress[2] and spent < budget:
-        if buckets.message[i] < 0:  # barren: the joint distribution of its neighbours is unknown
+        # The joint distribution of the neighbours of barren variables is unknown.
+        if buckets.message[i] < 0 or not wanted[i]:
             i -= 1
             continue
         if block == 0:

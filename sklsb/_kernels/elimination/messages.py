@@ -254,8 +254,8 @@ def finish(buckets, memory, room, scales, i, mode):
 
 
 @kernel
-def send(buckets, memory, base, room, scales, progress, mode, budget):
-    """Make messages, bucket by bucket, about ``budget`` entries per call.
+def send(buckets, memory, base, room, scales, stale, progress, mode, budget):
+    """Make the messages of ``stale`` buckets one by one, about ``budget`` entries per call.
 
     ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
     call continues. ``scales`` gets, for each message, the power of two that it was divided by, and
@@ -264,7 +264,7 @@ def send(buckets, memory, base, room, scales, progress, mode, budget):
     """
     i, block, spent, made = progress[0], progress[1], 0, 0
     while i < progress[3] and spent < budget and progress[2] == 0:
-        if buckets.message[i] < 0:
+        if buckets.message[i] < 0 or not stale[i]:
             i += 1
             continue
         n = buckets.inner_size[i]

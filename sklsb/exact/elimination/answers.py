@@ -39,7 +39,8 @@ from sklsb.exact.elimination.reduce import Reduced
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, n_threads, not_a_target
-from sklsb.targets.base import Target, site_called, sites_by_name
+from sklsb.targets._evidence import site_called, sites_by_name
+from sklsb.targets.base import Target
 
 # Tasks by what messages are made for.
 _TASKS: dict[str, Need] = {
@@ -196,7 +197,7 @@ def log_partition(
     return log_partition_of(elimination)
 
 
-def _sites(target: Target, variables: Any) -> list[int]:
+def sites_of(target: Target, variables: Any) -> list[int]:
     listed = isinstance(variables, Sequence) or hasattr(variables, "tolist")
     if isinstance(variables, str | bytes) or hasattr(variables, "iloc") or not listed:
         raise TypeError(
@@ -225,16 +226,21 @@ def _dim(target: Target, site: int) -> str:
     return "_".join(f"{dim}_{part}" for dim, part in zip(target.dims, parts, strict=True))
 
 
-def _joint(
-    target: Target, sites: list[int], limits: Limits, verbose: int, n_jobs: int
-) -> xr.Dataset:
-    struck = strike_few(target)
+def check_joint(struck: Reduced, sites: list[int], limits: Limits) -> None:
+    """Refuse variables whose joint distribution is too large."""
     size = math.prod(int(struck.sizes[i]) for i in sites)
     if 8 * size > limits[1] or len(sites) > 32:
         raise ValueError(
             f"variables names {len(sites)} variables with 2**{math.log2(size):.1f} joint values; "
             f"max_memory holds 2**{math.log2(limits[1] / 8):.1f}. Name fewer."
         )
+
+
+def _joint(
+    target: Target, sites: list[int], limits: Limits, verbose: int, n_jobs: int
+) -> xr.Dataset:
+    struck = strike_few(target)
+    check_joint(struck, sites, limits)
     keep = [i for i in sites if struck.sizes[i] > 1]
     found = that_fits(struck, limits, verbose, keep=keep, need="sum")
     elimination = Elimination(found, LINEAR, n_jobs)
@@ -320,7 +326,7 @@ def marginals(
     limits = check_limits(max_work, max_memory, "marginals" if variables is None else "sum")
     threads = n_threads(n_jobs)
     if variables is not None:
-        return _joint(target, _sites(target, variables), limits, verbose, threads)
+        return _joint(target, sites_of(target, variables), limits, verbose, threads)
     p = all_marginals(target, limits, verbose, threads)
     return marginals_dataset(target, p, np.zeros_like(p))
 

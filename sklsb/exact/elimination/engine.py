@@ -1,9 +1,10 @@
 """Eliminations: a model is reduced, ordered and sliced, then its answers are computed."""
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from sklsb.exact.elimination.cost import (
     n_entries,
 )
 from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
-from sklsb.exact.elimination.passes import Passes, Values, no_progress
-from sklsb.exact.elimination.plan import MOST_ENTRIES, build
+from sklsb.exact.elimination.passes import Passes, Values, Weights, no_progress
+from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import Need, Route, Schedule
 from sklsb.exact.elimination.slicing import (
@@ -206,12 +207,14 @@ class Elimination:
     ``n_jobs`` threads share large tables.
     """
 
-    def __init__(self, found: Ordered, mode: int = LINEAR, n_jobs: int = 1):
+    def __init__(
+        self, found: Ordered, mode: int = LINEAR, n_jobs: int = 1, plan: Plan | None = None
+    ):
         self.found, self.model = found, found.model
         self.target = found.model.target
         self.sizes = self.model.sizes
         factors, barren = self.model.factors, self.model.barren
-        plan = build(found.order, factors, self.sizes, barren, found.schedule)
+        plan = plan or build(found.order, factors, self.sizes, barren, found.schedule)
         self.passes = Passes(plan, self.sizes.size, mode, n_jobs)
         self.n_buckets = plan.buckets.variable.size
         self._mode = mode
@@ -234,6 +237,14 @@ class Elimination:
             yield
         finally:
             self.passes.progress = no_progress
+
+    def weigh(self, weights: Mapping[int, Weights]) -> None:
+        """Replace the weights of the values left of some variables."""
+        self._at = None
+        self.log_sums[:] = np.nan
+        for variable, mine in weights.items():
+            if self.sizes[variable] > 1:
+                self.passes.weigh(variable, mine)
 
     def forward(self, c: int) -> float:
         """Make the messages of a configuration, as logarithms if they underflow; return log sum."""
@@ -335,7 +346,7 @@ class Elimination:
     def values_of(self, x: Values) -> States:
         """Turn indices into the values left into target values, of shape (states, variables)."""
         out = np.empty((x.shape[1], x.shape[0]), dtype=self.target.dtype)
-        emit(x, self.model.names, out)
+        emit(x, self._names, out)
         return out
 
     def most_likely(self) -> States:
@@ -385,10 +396,20 @@ class Elimination:
             return found
 
         found = self._mean(of_configuration, (self.sizes.size, k))
+        found[self.sizes == 1, 0] = 1.0
         result = np.zeros((self.sizes.size, len(self.target.values)))
-        for i, left in enumerate(self.model.values):
-            result[i, left] = found[i, : left.size] if left.size > 1 else 1.0
+        result[self._places] = found[np.arange(k) < self.sizes[:, np.newaxis]]
         return result
+
+    @cached_property
+    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Variables and indices of all values left."""
+        values = np.concatenate([*self.model.values, np.empty(0, np.int64)])
+        return np.repeat(np.arange(self.sizes.size), self.sizes), values
+
+    @cached_property
+    def _names(self) -> NDArray[Any]:
+        return self.model.names
 
     def joint(self, variables: list[int]) -> Array:
         """Joint probability of kept variables, one axis each."""

@@ -1,9 +1,10 @@
 """The passes of elimination over a plan: messages forward, values and marginals backward."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,19 @@ _SHARED = 1 << 18
 _MOST_LOST, _OF_ONE, _NOTHING = -64.0, -34.0, -1000.0
 
 
+class Weights(NamedTuple):
+    """Weights of the values of a variable, the largest of which is 1."""
+
+    log: Array
+    linear: Array
+    least: float  # log2 of the smallest above 0
+
+    @classmethod
+    def of(cls, log_weights: Array) -> "Weights":
+        finite = log_weights[log_weights > -np.inf]
+        return cls(log_weights, np.exp(log_weights), float(finite.min()) / math.log(2.0))
+
+
 def no_progress(done: int) -> None:
     """Show nothing."""
 
@@ -60,7 +74,7 @@ class Passes:
         warn_if_uncached()
         self.plan, self.n_sites = plan, n_sites
         self.progress: Callable[[int], object] = no_progress
-        buckets = plan.buckets
+        buckets, self.log_tables = plan.buckets, plan.log_tables
         self.base = np.zeros(buckets.position.size, dtype=np.int64)
         # Log2 of what each message was divided by, and of its smallest entry above 0.
         self.scales = np.zeros((2, buckets.variable.size))
@@ -74,17 +88,64 @@ class Passes:
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
         self._least = self._least_entries()
         self._lost_of = np.zeros(buckets.variable.size)
+        # Buckets whose messages are not those of the present tables, and those to go back through.
+        self.stale = np.ones(buckets.variable.size, dtype=np.bool_)
+        self.wanted = np.ones(buckets.variable.size, dtype=np.bool_)
         self._lost = -math.inf  # log2 of what the present messages have lost
         self.use(mode)
 
     def use(self, mode: int) -> None:
         """Change how tables are joined; messages must be made again."""
         self.mode = mode
-        tables = self.plan.log_tables
+        self.stale[:] = True
+        tables = self.log_tables
         if mode == LINEAR:
             np.exp(tables, out=self.memory[: tables.size])
         else:
             self.memory[: tables.size] = tables
+
+    def weigh(self, variable: int, weights: Weights) -> None:
+        """Replace the weights of a variable's values; messages that depend on them get stale."""
+        start, factor, bucket = self._weights_at[variable]
+        mine = slice(start, start + weights.log.size)
+        self.log_tables[mine] = weights.log
+        self.memory[mine] = weights.linear if self.mode == LINEAR else weights.log
+        self._least[factor] = weights.least
+        self._mark(self.stale, bucket)
+
+    def want(self, variables: Collection[int] | None) -> None:
+        """Choose the variables whose `marginals` are needed; None means all."""
+        self.wanted[:] = variables is None
+        for variable in variables or ():
+            if variable in self._weights_at:
+                self._mark(self.wanted, self._weights_at[variable][2])
+
+    def _mark(self, marks: NDArray[np.bool_], bucket: int) -> None:
+        """Mark a bucket and all that depend on its message."""
+        while bucket >= 0 and not marks[bucket]:
+            marks[bucket] = True
+            bucket = self._receiver[bucket]
+
+    @cached_property
+    def _weights_at(self) -> dict[int, tuple[int, int, int]]:
+        """The position, the factor and the bucket of the weights of each variable."""
+        buckets, starts = self.plan.buckets, np.array([*self.plan.evidence.values()])
+        tables = np.flatnonzero(buckets.sender < 0)
+        tables = tables[np.argsort(buckets.position[tables])]
+        factors = tables[np.searchsorted(buckets.position[tables], starts)]
+        bucket = np.searchsorted(buckets.factor_start, factors, "right") - 1
+        found = zip(starts.tolist(), factors.tolist(), bucket.tolist(), strict=True)
+        return dict(zip(self.plan.evidence, found, strict=True))
+
+    @cached_property
+    def _receiver(self) -> list[int]:
+        """The bucket that joins the message of each bucket; -1 where it is a number."""
+        buckets = self.plan.buckets
+        result = np.full(buckets.variable.size, -1)
+        at = np.repeat(np.arange(result.size), np.diff(buckets.factor_start))
+        sent = buckets.sender >= 0
+        result[buckets.sender[sent]] = at[sent]
+        return result.tolist()
 
     def forward(self, x: NDArray[np.int64]) -> float:
         """Make all messages given the values of the variables conditioned on.
@@ -97,8 +158,11 @@ class Passes:
         if inside == -math.inf:
             return -math.inf
         place(buckets, x, self.base)
-        self.scales[:] = 0.0
+        if not plan.evidence:  # messages were made for other values, or freed
+            self.stale[:] = True
+        self.scales[:, self.stale] = 0.0
         made, failed = self._send(0, buckets.variable.size)
+        self.stale[:] = failed is not None
         total = inside + plan.shift
         self._lost = -math.inf
         if self.mode == LINEAR:
@@ -113,8 +177,9 @@ class Passes:
     def _send(self, first: int, end: int) -> tuple[int, int | None]:
         """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
         progress, made = np.array([first, 0, 0, end]), 0
-        shared = [i for i in self._shared if first <= i < end] if self._pool else []
-        args = (self.plan.buckets, self.memory, self.base, self._room, self.scales, progress)
+        shared = [i for i in self._shared if self._pool and self.stale[i] and first <= i < end]
+        state = self.memory, self.base, self._room, self.scales, self.stale
+        args = self.plan.buckets, *state, progress
         for stop in (*shared, end):
             progress[3] = stop
             while progress[0] < stop and not progress[2]:
@@ -176,6 +241,7 @@ class Passes:
         """
         for step in self.plan.back:
             if step.sends:
+                self.stale[:] = True
                 self._send(step.first, step.end)
             else:
                 through(step.first, step.end)
@@ -200,11 +266,11 @@ class Passes:
 
     def _least_entries(self) -> Array:
         """Return log2 of the smallest nonzero entry of each table; 0 for messages."""
-        plan, buckets = self.plan, self.plan.buckets
+        buckets = self.plan.buckets
         is_table = buckets.sender < 0
         least = np.zeros(buckets.position.size)
         starts, inverse = np.unique(buckets.position[is_table], return_inverse=True)
-        finite = np.where(plan.log_tables > -np.inf, plan.log_tables, 0.0)
+        finite = np.where(self.log_tables > -np.inf, self.log_tables, 0.0)
         if starts.size:
             least[is_table] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
         return least
@@ -254,7 +320,7 @@ class Passes:
         out = np.empty(x.shape[1])
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
-            args = (plan.buckets, plan.log_tables, self.base, room or self._room)
+            args = (plan.buckets, self.log_tables, self.base, room or self._room)
             draws.log_densities(*args, part, out[a : a + part.shape[1]])
         inside = self._log_inside(x[:, 0]) if x.shape[1] else 0.0
         return out + (plan.shift + plan.barren_shift + inside)
@@ -279,7 +345,7 @@ class Passes:
         buckets, result = self.plan.buckets, np.zeros((self.n_sites, k))
         self.memory[buckets.belief[self.roots]] = 1.0
         self._go_back(lambda first, end: self._spread(first, end, result))
-        eliminated = buckets.variable[buckets.message >= 0]
+        eliminated = buckets.variable[(buckets.message >= 0) & self.wanted]
         result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
         return result
 
@@ -294,8 +360,8 @@ class Passes:
                 progress[0] -= 1
                 continue
             progress[2] = max([first, *(i + 1 for i in shared if i < progress[0])])
-            args = (self.plan.buckets, self.memory, self.base, self._room, result, progress)
-            self.progress(int(spread(*args, settings)))
+            state = self.memory, self.base, self._room, result, self.wanted
+            self.progress(int(spread(self.plan.buckets, *state, progress, settings)))
 
     def _spread_shared(self, i: int, result: Array) -> None:
         """Pass on one belief in pieces; sums do not depend on the number of threads."""

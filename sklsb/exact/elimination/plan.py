@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,19 @@ class Plan:
     n_pieces: NDArray[np.int64]
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
     back: list[Step]
+    sizes: NDArray[np.int64]  # of the tables, first those of barren variables
+    n_barren: int
+    evidence: dict[int, int]  # where the weights of each variable's values are, if there are any
+
+    def filled(self, log_tables: Array) -> "Plan":
+        """Return the plan with these entries of its tables, each shifted to a maximum of 0."""
+        tops, n = np.empty(0), self.n_barren
+        if self.sizes.size:
+            tops = np.maximum.reduceat(log_tables, np.cumsum([0, *self.sizes[:-1]]))
+        tops[tops == -np.inf] = 0.0
+        log_tables = log_tables - np.repeat(tops, self.sizes)
+        shifts = math.fsum(tops[n:].tolist()), math.fsum(tops[:n].tolist())
+        return replace(self, log_tables=log_tables, shift=shifts[0], barren_shift=shifts[1])
 
 
 class _Placed(NamedTuple):
@@ -172,38 +186,26 @@ class _Builder:
         return Buckets(**columns)
 
 
-def _turned(factor: Factor, order: Sequence[int]) -> Array:
-    """Return a table with its axes in an order that may have others too."""
-    scope, table = factor
-    if table.ndim < 2:
-        return table
-    return table.transpose([scope.index(u) for u in order if u in scope])
+def spread_over(scope: Sequence[int], factor: Factor, sizes: Sequence[int]) -> Array:
+    """Return a table with axes for all variables of a scope, of size 1 where it has none."""
+    own, table = factor
+    if table.ndim > 1:
+        table = table.transpose([own.index(u) for u in scope if u in own])
+    return table.reshape([sizes[u] if u in own else 1 for u in scope])
 
 
-def _filled(
+def _entries(
     joined: Sequence[Joined], factors: Sequence[Factor], sizes: Sequence[int]
-) -> tuple[Array, Array]:
-    """Join factors; shift each table to a maximum of 0; return all, flat, and the shifts."""
+) -> list[Array]:
     tables = []
     for scope, members in joined:
-        if len(members) == 1 and factors[members[0]].scope == scope:
-            tables.append(factors[members[0]].table.ravel())
-            continue
-        parts = [_turned(factors[f], scope) for f in members]
-        table = parts[0]
-        if len(parts) > 1 or table.ndim < len(scope):
-            table = np.zeros([sizes[u] for u in scope])
-            for f, part in zip(members, parts, strict=True):
-                own = factors[f].scope
-                table += part.reshape([sizes[u] if u in own else 1 for u in scope])
+        table = spread_over(scope, factors[members[0]], sizes)
+        if len(members) > 1 or factors[members[0]].table.ndim < len(scope):
+            shape = [sizes[u] for u in scope]
+            parts = [spread_over(scope, factors[f], sizes) for f in members]
+            table = np.broadcast_to(reduce(np.add, parts), shape)
         tables.append(table.ravel())
-    flat, lengths = np.concatenate([*tables, np.empty(0)]), [table.size for table in tables]
-    if not tables:
-        return flat, flat
-    tops = np.maximum.reduceat(flat, np.cumsum([0, *lengths[:-1]]))
-    tops[tops == -np.inf] = 0.0
-    flat -= np.repeat(tops, lengths)
-    return flat, tops
+    return tables
 
 
 def build(
@@ -212,10 +214,13 @@ def build(
     sizes: NDArray[np.int64],
     barren: Sequence[Barren] = (),
     schedule: Schedule | None = None,
+    *,
+    evidence: bool = False,
 ) -> Plan:
     """Lay out the buckets of an order; variables outside it are conditioned on.
 
     Barren variables send no message and are drawn last. Without a ``schedule`` all messages stay.
+    With ``evidence``, each bucket also has weights of its variable's values in a table of its own.
     """
     axes = cliques(order, factors)
     schedule = schedule or Route(order, axes, sizes, "draws", math.inf).schedule()
@@ -235,22 +240,32 @@ def build(
         table = Joined(b.factor.scope, [f])
         builder.add(b.variable, Layout(tuple(others), 0), [table], row_sum=row_sum)
     arrived: list[list[_Placed]] = [[] for _ in order]
-    starts = schedule.message.tolist()
+    starts, places = schedule.message.tolist(), dict[int, int]()
     for i, v in enumerate(order):
         layout = choose_layout(v, axes[i][::-1], [message.scope for message in arrived[i]], ks)
         given = sorted({u for scope in waiting[i].values() for u in scope if u not in place})
-        builder.add(v, layout, join_tables(v, layout, waiting[i], given, ks), arrived[i])
+        tables = join_tables(v, layout, waiting[i], given, ks)
+        if evidence:
+            tables.append(Joined((v,), [len(every)]))
+            every.append(Factor((v,), np.zeros(ks[v])))
+        builder.add(v, layout, tables, arrived[i])
+        if evidence:
+            places[v] = builder.n_tables - ks[v]
         if axes[i]:
             arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
-    log_tables, tops = _filled(builder.joined, every, ks)
-    return Plan(
+    entries = _entries(builder.joined, every, ks)
+    plan = Plan(
         builder.finish(schedule),
         builder.joined,
-        log_tables,
-        math.fsum(tops[n:]),
-        math.fsum(tops[:n]),
-        log_tables.size + schedule.n_entries,
+        np.empty(0),
+        0.0,
+        0.0,
+        builder.n_tables + schedule.n_entries,
         np.array(builder.n_pieces),
         inside,
         [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
+        np.array([table.size for table in entries], dtype=np.int64),
+        n,
+        places,
     )
+    return plan.filled(np.concatenate([*entries, np.empty(0)]))

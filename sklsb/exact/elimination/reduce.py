@@ -56,10 +56,10 @@ class Reduced:
     @property
     def names(self) -> NDArray[Any]:
         """Target values of the values left, a row for each variable."""
-        every = np.asarray(self.target.values, dtype=self.target.dtype)
-        found = np.zeros((len(self.values), int(self.sizes.max(initial=1))), self.target.dtype)
-        for i, left in enumerate(self.values):
-            found[i, : left.size] = every[left]
+        sizes, every = self.sizes, np.asarray(self.target.values, dtype=self.target.dtype)
+        found = np.zeros((sizes.size, int(sizes.max(initial=1))), self.target.dtype)
+        left = np.concatenate([*self.values, np.empty(0, np.int64)])
+        found[np.arange(found.shape[1]) < sizes[:, np.newaxis]] = every[left]
         return found
 
     @property

@@ -1,0 +1,479 @@
+"""Networks whose order of elimination is known: answers under evidence in a pass or two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb.diagnostics.draws import marginals_dataset
+from sklsb.exact.elimination.answers import check_joint, check_target, sites_of
+from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
+from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
+from sklsb.exact.elimination.passes import Weights
+from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build, spread_over
+from sklsb.exact.elimination.reduce import Array, Factor, no_state
+from sklsb.exact.elimination.schedule import Route
+from sklsb.exact.elimination.slicing import cliques
+from sklsb.exact.precision import warn_if_lost
+from sklsb.exact.sensitivity import derivatives
+from sklsb.targets._checks import integer
+from sklsb.targets._evidence import weights_of
+from sklsb.targets.base import States, Target
+from sklsb.targets.markov_network import MarkovNetwork
+
+Evidence = Mapping[Any, Any]
+
+
+class Marginals(Mapping[Any, Any]):
+    """Marginal probabilities by the names of variables, made by `Prepared.marginals`.
+
+    ``found["fever"]`` holds the probabilities of the values of one variable, in their order, and
+    ``found["fever", "yes"]`` is one of them.
+
+    Attributes
+    ----------
+    p : ndarray of float, shape (n_variables, n_values)
+        Probabilities of all variables asked for; 0 beyond the values of a variable.
+    """
+
+    def __init__(self, target: Target, sites: Sequence[int], p: Array):
+        self._target, self._sites, self.p = target, sites, p
+
+    def __getitem__(self, name: Any) -> Any:
+        try:
+            (site,) = sites_of(self._target, [name])
+        except ValueError:
+            if not (isinstance(name, tuple) and len(name) == 2):
+                raise KeyError(name) from None
+            ((site, weights),) = weights_of(self._target, {name[0]: name[1]}).items()
+            return float(self[self._target.label(site)] @ weights)
+        if site not in self._sites:
+            raise KeyError(name)
+        return self.p[self._sites.index(site), : self._target.cardinalities[site]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._target.label, self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __repr__(self) -> str:
+        return f"Marginals({dict(self)!r:.1000})"
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return the probabilities of all variables, labelled as by `sklsb.exact.marginals`.
+
+        Raises
+        ------
+        ValueError
+            If these are the marginals of some variables only.
+        """
+        if len(self) < self._target.n_sites:
+            raise ValueError(
+                f"these are the marginals of {len(self)} of {self._target.n_sites} variables; ask "
+                "without variables to get a Dataset."
+            )
+        return marginals_dataset(self._target, self.p, np.zeros_like(self.p))
+
+
+class _Sources(NamedTuple):
+    """Where the entries of tables go in a plan."""
+
+    at: NDArray[np.int64]  # the place in the plan of
+    entry: NDArray[np.int64]  # this entry, of all tables in turn
+    constant: NDArray[np.int64]  # entries of tables of variables with one value left
+    struck: NDArray[np.bool_]  # entries of values that zeros exclude
+
+
+class _Engine:
+    """One order of elimination, and eliminations that wait for work."""
+
+    def __init__(self, found: Ordered, plan: Plan):
+        self.found, self.plan = found, plan
+        self._idle: dict[int, list[tuple[Elimination, dict[int, Weights]]]] = {}
+
+    @classmethod
+    def of(cls, target: Target, limits: Limits, keep: Sequence[int] = ()) -> _Engine:
+        """Find an order in which variables in ``keep`` come last."""
+        struck = strike_few(target)
+        keep = [i for i in keep if struck.sizes[i] > 1]
+        everything = Limits(limits.max_work, 8.0 * MOST_ENTRIES, math.inf)
+        found = ordered(struck, keep=keep, pruned=False, need="marginals", limits=everything)
+        check_fits(target, found.cost, Limits(limits.max_work, math.inf, math.inf))
+        factors, sizes = struck.factors, struck.sizes
+        axes = cliques(found.order, factors)
+        route = Route(found.order, axes, sizes, "marginals", math.inf, keep)
+        schedule = route.schedule()
+        plan = build(route.order, factors, sizes, schedule=schedule, evidence=True)
+        cost = found.cost._replace(log2_memory=math.log2(max(1.0, 8.0 * plan.n_entries)))
+        check_fits(target, cost, limits)
+        return cls(Ordered(struck, route.order, [], cost, schedule), plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_idle": {}}
+
+    @cached_property
+    def none(self) -> list[Weights]:
+        """Weights of variables that were not observed."""
+        return [Weights.of(np.zeros(k)) for k in self.found.model.sizes.tolist()]
+
+    @contextmanager
+    def given(self, weights: dict[int, Weights], mode: int = LINEAR) -> Iterator[Elimination]:
+        """Lend an elimination with evidence, whose messages are made where they have changed."""
+        idle = self._idle.setdefault(mode, [])
+        try:
+            elimination, before = idle.pop()
+        except IndexError:
+            elimination, before = Elimination(self.found, mode, plan=self.plan), {}
+            elimination.passes.log_tables = self.plan.log_tables.copy()
+        new = {site: weights.get(site, self.none[site]) for site in {**before, **weights}}
+        changed = {site: mine for site, mine in new.items() if mine is not before.get(site)}
+        elimination.weigh(changed)
+        yield elimination
+        idle.append((elimination, new))  # not after an interrupt
+
+    def filled(self, logs: Array, sources: _Sources) -> _Engine:
+        """Return the same plan with other entries, whose logarithms are given."""
+        n = self.plan.log_tables.size
+        entries: Array = np.bincount(sources.at, logs[sources.entry], n)
+        constant = math.fsum(logs[sources.constant].tolist())
+        model = replace(self.found.model, constant=constant)
+        return _Engine(replace(self.found, model=model), self.plan.filled(entries))
+
+    def sources(self, scopes: Sequence[tuple[int, ...]]) -> _Sources:
+        """Find out where the entries of tables with these scopes go, by laying out their places."""
+        model, sizes = self.found.model, self.found.model.sizes.tolist()
+        cardinalities = model.target.cardinalities
+        shapes = [tuple(cardinalities[list(scope)].tolist()) for scope in scopes]
+        ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+        struck, factors, constant = np.ones(ends[-1], dtype=np.bool_), [], [np.empty(0, np.int64)]
+        for scope, shape, start in zip(scopes, shapes, ends.tolist(), strict=False):
+            every = start + np.arange(math.prod(shape)).reshape(shape)
+            left = every[np.ix_(*(model.values[i] for i in scope))] if scope else every
+            struck[left] = False
+            free = tuple(i for i in scope if sizes[i] > 1)
+            if free:
+                factors.append(Factor(free, left.reshape([sizes[i] for i in free])))
+            else:
+                constant.append(left.ravel())
+        at, entry, start = [constant[0]], [constant[0]], 0
+        for (scope, members), size in zip(self.plan.joined, self.plan.sizes.tolist(), strict=True):
+            shape = tuple(sizes[u] for u in scope)
+            for f in members:
+                if f < len(factors):  # those after them are of evidence
+                    spread = spread_over(scope, factors[f], sizes)
+                    entry.append(np.broadcast_to(spread, shape).ravel())
+                    at.append(np.arange(start, start + size))
+            start += size
+        return _Sources(*map(np.concatenate, (at, entry, constant)), struck)
+
+
+class Prepared:
+    """Exact answers of one network, whose plan is made once; see `prepare`.
+
+    Evidence is a mapping of variables to values, or to likelihoods, as for `Target.condition`.
+    Threads may ask at once; each takes memory for tables of its own. Objects can be pickled.
+
+    Attributes
+    ----------
+    target : Target
+        The network.
+    """
+
+    def __init__(
+        self, target: Target, engine: _Engine, limits: Limits, entries: Array | None = None
+    ):
+        self._target, self._engine, self._limits, self._entries = target, engine, limits, entries
+        self._known: dict[Any, tuple[int, Weights, float]] = {}
+        self._with_last: dict[tuple[int, ...], _Engine] = {}
+
+    def __repr__(self) -> str:
+        return f"Prepared({self._target!r:.200})"
+
+    @property
+    def target(self) -> Target:
+        """The network, with the present tables."""
+        if self._entries is not None:  # of `with_tables`
+            self._target, self._entries = self._network("")._with_entries(self._entries), None
+        return self._target
+
+    def marginals(
+        self, evidence: Evidence | None = None, variables: Sequence[Any] | None = None
+    ) -> Marginals:
+        """Return the marginal probabilities of all variables, or of those listed.
+
+        Parameters
+        ----------
+        evidence : mapping, optional
+            What was observed.
+        variables : list, optional
+            The variables wanted. A few take less time than all.
+
+        Returns
+        -------
+        Marginals
+            Arrays by the names of variables.
+        """
+        every = range(self._target.n_sites)
+        sites = every if variables is None else sites_of(self._target, variables)
+        with self._given(evidence) as (elimination, _):
+            elimination.passes.want(None if variables is None else sites)
+            p = elimination.marginals()
+        return Marginals(self._target, sites, p if variables is None else p[list(sites)])
+
+    def log_partition(self, evidence: Evidence | None = None) -> float:
+        """Return log Z given evidence: in a Bayesian network its log-probability."""
+        with self._given(evidence) as (elimination, log_divisor):
+            return elimination.log_sum + log_divisor
+
+    def most_likely(self, evidence: Evidence | None = None) -> States:
+        """Return a state of largest probability given evidence, of shape (n_sites,)."""
+        with self._given(evidence, MAX) as (elimination, _):
+            return elimination.most_likely()
+
+    def sample(self, n: int, evidence: Evidence | None = None, random_state: Any = None) -> States:
+        """Return independent exact draws given evidence, of shape (n, n_sites).
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        evidence : mapping, optional
+            What was observed.
+        random_state : int, SeedSequence, Generator or None
+            Seed, as for `numpy.random.default_rng`.
+        """
+        n, rng = integer(n, "n", 0, np.iinfo(np.int64).max), np.random.default_rng(random_state)
+        out = np.empty((n, self._target.n_sites), self._target.dtype)
+        with self._given(evidence) as (elimination, _):
+            elimination.draw(rng.random((n, elimination.found.n_uniforms)), out, np.empty(n))
+        return out
+
+    def marginal_map(
+        self, variables: Sequence[Any], evidence: Evidence | None = None
+    ) -> tuple[States, float]:
+        """Return the likeliest joint value of some variables, all others summed out.
+
+        That may differ from what `most_likely` says of them. Variables listed are eliminated last,
+        in a plan of their own that is kept, so few can be listed.
+
+        Parameters
+        ----------
+        variables : list
+            The variables.
+        evidence : mapping, optional
+            What was observed.
+
+        Returns
+        -------
+        values : ndarray, shape (len(variables),)
+            Their values.
+        probability : float
+            Of these values given the evidence.
+
+        Raises
+        ------
+        ValueError
+            If their joint table exceeds the limits given to `prepare`.
+        """
+        sites = sites_of(self._target, variables)
+        key = tuple(sites)
+        if key not in self._with_last:
+            check_joint(strike_few(self.target), sites, self._limits)
+            self._with_last[key] = _Engine.of(self.target, self._limits, sites)
+        with self._given(evidence, engine=self._with_last[key]) as (elimination, _):
+            p = elimination.joint(sites)
+        best = np.unravel_index(int(p.argmax()), p.shape)
+        values = np.array([self._target.values[int(i)] for i in best], dtype=self._target.dtype)
+        return values, float(p[best])
+
+    def sensitivity(self, query: Evidence, evidence: Evidence | None = None) -> list[Array]:
+        r"""Differentiate a posterior probability by all entries of all tables.
+
+        .. math:: \frac{\partial P(q \mid e)}{\partial \theta_f(x_{S_f})}, \qquad
+                  P(q \mid e) = \frac{Z(q, e)}{Z(e)}
+
+        with each entry changed alone: rows of conditional tables then no longer sum to 1. For a
+        row that keeps its sum, take the derivative in that direction.
+
+        Parameters
+        ----------
+        query, evidence : mapping of variable to value
+            q and e.
+
+        Returns
+        -------
+        list of ndarray of float
+            For each of ``target.factors``, in its shape.
+
+        Notes
+        -----
+        Messages are passed forward once, and derivatives of Z back through all tables (Darwiche,
+        2003), for the query with the evidence and for the evidence alone.
+
+        Raises
+        ------
+        TypeError
+            If the target is no MarkovNetwork.
+        """
+        self._network("sensitivity")
+        network: Any = self.target
+        both = [weights_of(network, given or {}) for given in (query, evidence)]
+        if not both[0]:
+            raise ValueError("query is empty; give a dict of variable: value.")
+        again = sorted(both[0].keys() & both[1].keys())
+        if again:
+            raise ValueError(
+                f"query and evidence both have the variable {network.label(again[0])!r}; keep one."
+            )
+        return derivatives(network, both[0], both[1], self._limits)
+
+    # ----------------------------------------------------------------- tables
+
+    def with_tables(self, tables: Sequence[ArrayLike] | Mapping[Any, Any]) -> Prepared:
+        """Return the same plan with other tables, in little time.
+
+        Parameters
+        ----------
+        tables : mapping, list of array_like or array_like
+            Some tables by variable, as for `MarkovNetwork.replace`; or all tables, in the order and
+            shapes of ``target.factors``; or all their entries in one flat array, the fastest.
+
+        Returns
+        -------
+        Prepared
+            If an entry is positive at a value that zeros had excluded, its plan is made anew.
+
+        Raises
+        ------
+        TypeError
+            If the target is no MarkovNetwork.
+        ValueError
+            If a number or shape is wrong, or an entry is negative or not finite.
+        """
+        network = self._network("with_tables")
+        if isinstance(tables, Mapping):
+            tables = [table for _, table in network.replace(tables).factors]
+        flat = network._checked_entries(tables)
+        if flat[self._sources.struck].any():
+            return _prepared(network._with_entries(flat), self._limits)
+        with np.errstate(divide="ignore"):
+            engine = self._engine.filled(np.log(flat), self._sources)
+        found = Prepared(network, engine, self._limits, flat)
+        found._sources = self._sources
+        return found
+
+    @cached_property
+    def _sources(self) -> _Sources:
+        return self._engine.sources([scope for scope, _ in self._network("").log_factors])
+
+    def _network(self, what: str) -> MarkovNetwork:
+        """Return the network, with the tables that it had first."""
+        if not isinstance(self._target, MarkovNetwork):
+            raise TypeError(
+                f"{what} needs a MarkovNetwork without evidence, and the target is "
+                f"{self._target!r:.200}; prepare the network and give evidence with each question."
+            )
+        return self._target
+
+    # ----------------------------------------------------------------- evidence
+
+    def _weights(self, evidence: Evidence | None) -> tuple[dict[int, Weights], float]:
+        """Return weights of the variables observed, and the logarithm of what divides them."""
+        if evidence is not None and not isinstance(evidence, Mapping):
+            weights_of(self._target, evidence)  # says what to give
+        found, log_divisor = dict[int, Weights](), 0.0
+        for variable, value in (evidence or {}).items():
+            key = variable, type(value), value
+            try:
+                known = self._known.get(key)
+            except TypeError:  # likelihoods are no keys
+                known = self._looked_up(variable, value)
+            if known is None:
+                known = self._known[key] = self._looked_up(variable, value)
+            site, weights, log_top = known
+            if site in found:
+                weights_of(self._target, evidence or {})  # says which two are the same
+            found[site] = weights
+            log_divisor += log_top
+        return found, log_divisor
+
+    def _looked_up(self, variable: Any, value: Any) -> tuple[int, Weights, float]:
+        ((site, weights),) = weights_of(self._target, {variable: value}).items()
+        left = weights[self._engine.found.model.values[site]]
+        top = float(left.max())
+        if not top > 0.0:
+            raise no_state(self._target, None)
+        with np.errstate(divide="ignore"):
+            return site, Weights.of(np.log(left / top)), math.log(top)
+
+    @contextmanager
+    def _given(
+        self, evidence: Evidence | None, mode: int = LINEAR, engine: _Engine | None = None
+    ) -> Iterator[tuple[Elimination, float]]:
+        """Lend an elimination with evidence, and the logarithm of what its sum is divided by."""
+        weights, log_divisor = self._weights(evidence)
+        with (engine or self._engine).given(weights, mode) as elimination:
+            yield elimination, log_divisor
+            if mode == LINEAR:
+                warn_if_lost(self._target, elimination.rounding_size)
+
+
+def prepare(
+    target: Target, *, max_work: float | None = None, max_memory: float | None = None
+) -> Prepared:
+    """Make a plan of exact answers once, to ask one network about evidence again and again.
+
+    The order of elimination and the places of all tables are found here. A question then takes one
+    compiled pass over the tables, or two, of which messages that evidence has not changed since the
+    last question are kept.
+
+    Parameters
+    ----------
+    target : Target
+        A target that offers its factors (`Target.log_factors`), best without evidence.
+    max_work, max_memory : float, optional
+        As in `sklsb.exact.log_partition`. All messages are held in memory.
+
+    Returns
+    -------
+    Prepared
+        With the methods ``marginals``, ``log_partition``, ``most_likely``, ``sample``,
+        ``marginal_map``, ``sensitivity`` and ``with_tables``.
+
+    Raises
+    ------
+    TypeError
+        If the target offers no factors.
+    ValueError
+        If the plan exceeds the limits, or no state has positive probability. Questions raise it for
+        evidence of probability zero.
+
+    Examples
+    --------
+    >>> from sklsb import MarkovNetwork, exact
+    >>> rain = MarkovNetwork(
+    ...     [2, 2],
+    ...     [(["rain"], [0.8, 0.2]), (["rain", "wet"], [[0.9, 0.1], [0.2, 0.8]])],
+    ...     names=["rain", "wet"],
+    ... )
+    >>> plan = exact.prepare(rain)
+    >>> plan.marginals({"wet": 1})["rain"].round(3)
+    array([0.333, 0.667])
+    >>> plan.marginals({"wet": {0: 0.5, 1: 1.0}})["rain"].round(3)  # a test that may be wrong
+    array([0.71, 0.29])
+    """
+    return _prepared(check_target(target), check_limits(max_work, max_memory, "marginals"))
+
+
+def _prepared(target: Target, limits: Limits) -> Prepared:
+    return Prepared(target, _Engine.of(target, limits), limits)

@@ -1,0 +1,321 @@
+"""Conditional tables as people have them: frames, mappings and arrays, by names."""
+
+import graphlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sklsb.targets._names import Names, plain
+
+# The probabilities of a variable given its parents may miss the sum 1 by this, as rounded ones do.
+LARGEST_DEFECT = 1e-3
+_FORMS = (
+    "a data frame (long, with a column of probabilities, or wide, with the values of {0!r} as "
+    "columns), a Series, a mapping of the parents' values to the probabilities, or an array with "
+    "parents={{{0!r}: [...]}}"
+)
+
+
+class Conditional(NamedTuple):
+    """The distribution of a variable given its parents; rows by the parents' values."""
+
+    child: Hashable
+    parents: list[Any]
+    values: list[Any] | None  # of the child, None if the rows are arrays without names
+    rows: Mapping[tuple[Any, ...], Any] | NDArray[np.float64]
+
+
+def conditional(
+    child: Any, given: Any, parents: Sequence[Any] | None, known: Iterable[Any]
+) -> Conditional:
+    """Read a table; ``known`` are the names of all variables."""
+    others = set(known) - {child}
+    if isinstance(given, pd.DataFrame):
+        given = _as_series(child, given, others, parents)
+    if isinstance(given, pd.Series):
+        return _from_series(child, given, parents)
+    if isinstance(given, Mapping):
+        return _from_mapping(child, given, parents)
+    try:
+        table = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the table of {child!r} is {given!r:.100}; give {_FORMS.format(child)}."
+        ) from None
+    own = list(parents or ())
+    if table.ndim != len(own) + 1:
+        raise ValueError(
+            f"the table of {child!r} has shape {table.shape} and {len(own)} parents, {own!r:.200}; "
+            f"give one axis for each parent and a last one for {child!r}, and name the parents in "
+            "parents."
+        )
+    return Conditional(child, own, None, table)
+
+
+def _as_series(
+    child: Any, frame: pd.DataFrame, others: set[Any], parents: Sequence[Any] | None
+) -> pd.Series:
+    """Return a frame as a Series whose index has a level for each variable."""
+    inside = [name for name in frame.columns if isinstance(name, Hashable) and name in others]
+    if child in frame.columns:
+        rest = [name for name in frame.columns if name != child and name not in inside]
+        if len(rest) != 1:
+            raise ValueError(
+                f"the table of {child!r} has the columns {list(frame.columns)!r:.200}; beside "
+                f"{child!r} and its parents it needs one column, of probabilities, and has "
+                f"{rest!r:.100}."
+            )
+        return frame.set_index([*inside, child])[rest[0]]
+    if inside:
+        frame = frame.set_index(inside)
+    elif child in frame.index.names and set(frame.index.names) == {child}:
+        frame = frame.T  # its columns are the parents' values
+    levels = [*frame.index.names]
+    if not inside and all(level is None for level in levels):
+        if len(frame) == 1 and not parents:  # one row: there are no parents
+            return frame.iloc[0].rename_axis(child)
+        levels = list(parents or ())
+        frame = frame.rename_axis(index=levels) if len(levels) == frame.index.nlevels else frame
+    return frame.rename_axis(columns=child).stack()
+
+
+def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -> Conditional:
+    levels = [*series.index.names]
+    if levels == [None]:
+        levels = [child]
+    if None in levels or len(set(levels)) < len(levels) or child not in levels:
+        raise ValueError(
+            f"the table of {child!r} has the levels {levels!r:.200}; name its rows by its parents "
+            f"and by {child!r}, as by DataFrame.rename_axis."
+        )
+    own = [level for level in levels if level != child]
+    if parents is not None and set(parents) != set(own):
+        raise ValueError(
+            f"the table of {child!r} has the parents {own!r:.200}, and parents says "
+            f"{list(parents)!r:.200}."
+        )
+    own = list(own if parents is None else parents)
+    turn = [levels.index(name) for name in [*own, child]]
+    rows: dict[tuple[Any, ...], dict[Any, float]] = {}
+    for key, p in zip(series.index, series.to_numpy(dtype=np.float64), strict=True):
+        parts = key if series.index.nlevels > 1 else (key,)
+        *given, value = plain(parts[place] for place in turn)
+        row = rows.setdefault(tuple(given), {})
+        if value in row:
+            raise ValueError(
+                f"the table of {child!r} has the row {_row(own, given)} twice for {value!r}."
+            )
+        row[value] = float(p)
+    values = list(dict.fromkeys(value for row in rows.values() for value in row))
+    return Conditional(child, own, values, rows)
+
+
+def _from_mapping(
+    child: Any, given: Mapping[Any, Any], parents: Sequence[Any] | None
+) -> Conditional:
+    own = list(parents or ())
+    if not own:
+        if any(isinstance(row, Mapping) or np.ndim(row) for row in given.values()):
+            raise ValueError(
+                f"the table of {child!r} has rows; name its parents, as "
+                f"parents={{{child!r}: [...]}}."
+            )
+        given = {(): given}
+    rows = {}
+    for key, row in given.items():
+        at = tuple(key) if isinstance(key, tuple) and len(own) != 1 else (key,) if own else ()
+        if len(at) != len(own):
+            raise ValueError(
+                f"the table of {child!r} has the key {key!r}, and its parents are {own!r:.200}; "
+                "give the value of each parent, in this order, as a tuple."
+            )
+        rows[at] = row
+    if all(isinstance(row, Mapping) for row in rows.values()):
+        values = list(dict.fromkeys(value for row in rows.values() for value in row))
+        return Conditional(child, own, values, rows)
+    return Conditional(child, own, None, rows)
+
+
+def _row(parents: Sequence[Any], values: Sequence[Any]) -> str:
+    return ", ".join(f"{p}={v}" for p, v in zip(parents, values, strict=True)) or "without parents"
+
+
+def tabulated(
+    table: Conditional, states: Mapping[Any, Sequence[Any]], normalize: bool
+) -> NDArray[np.float64]:
+    """Return a table as an array, the parents' axes first; check that each row is whole."""
+    child, parents = table.child, table.parents
+    shape = tuple(len(states[name]) for name in [*parents, child])
+    if isinstance(table.rows, np.ndarray):
+        if table.rows.shape != shape:
+            raise ValueError(
+                f"the table of {child!r} has shape {table.rows.shape}; its parents "
+                f"{parents!r:.200} and {child!r} have {shape} values."
+            )
+        result = table.rows.astype(np.float64)
+    else:
+        result = np.full(shape, np.nan)
+        for key, row in table.rows.items():
+            at = tuple(_place(states, p, v, child) for p, v in zip(parents, key, strict=True))
+            if not isinstance(row, Mapping):
+                if np.shape(row) != shape[-1:]:
+                    raise ValueError(
+                        f"the table of {child!r} has {np.size(row)} probabilities in row "
+                        f"{_row(parents, key)}; {child!r} has {shape[-1]} values."
+                    )
+                row = dict(zip(states[child], row, strict=True))
+            for value, p in row.items():
+                result[(*at, _place(states, child, value, child))] = p
+    for at in np.ndindex(shape[:-1]):
+        _check_row(table, states, at, result[at], normalize)
+    return result / result.sum(axis=-1, keepdims=True) if normalize else result
+
+
+def _place(states: Mapping[Any, Sequence[Any]], name: Any, value: Any, child: Any) -> int:
+    place = Names(states[name]).find(value)
+    if place is None:
+        raise ValueError(
+            f"the table of {child!r} has the value {value!r} of {name!r}, whose values are "
+            f"{list(states[name])!r:.200}."
+        )
+    return place
+
+
+def _check_row(
+    table: Conditional,
+    states: Mapping[Any, Sequence[Any]],
+    at: tuple[int, ...],
+    row: NDArray[np.float64],
+    normalize: bool,
+) -> None:
+    child, parents = table.child, table.parents
+    where = _row(parents, [states[p][i] for p, i in zip(parents, at, strict=True)])
+    missing = [states[child][i] for i in np.flatnonzero(np.isnan(row))]
+    if missing:
+        what = f"the values {missing!r:.100} of" if len(missing) < row.size else ""
+        raise ValueError(f"the table of {child!r} lacks {what} row {where}; give all rows.")
+    if not (row.min() >= 0.0 and row.max() < np.inf):
+        raise ValueError(
+            f"the table of {child!r} has the entry {row[~((row >= 0) & (row < np.inf))][0]} in row "
+            f"{where}; probabilities are finite and not negative."
+        )
+    total = float(row.sum())
+    if normalize and total > 0.0:
+        return
+    if abs(total - 1.0) > LARGEST_DEFECT:
+        raise ValueError(
+            f"row {where} of the table of {child!r} sums to {total:.6g} instead of 1; correct it, "
+            "or give normalize=True to scale each row."
+        )
+
+
+def _check_parents(tables: Mapping[Any, Conditional]) -> None:
+    """Refuse parents without a table of their own, and circles."""
+    for child, table in tables.items():
+        strangers = [p for p in table.parents if p not in tables]
+        if strangers:
+            raise ValueError(
+                f"{child!r} has the parent {strangers[0]!r}, which has no table; give one for each "
+                f"variable. There are tables for {[*tables]!r:.200}."
+            )
+    try:
+        graphlib.TopologicalSorter({c: t.parents for c, t in tables.items()}).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(map(repr, error.args[1]))
+        raise ValueError(f"the parents go in a circle: {circle}.") from None
+
+
+def _values_of(table: Conditional) -> list[Any]:
+    """Return the values of a variable as its table names them; numbers from 0 if it does not."""
+    if table.values is not None:
+        return table.values
+    rows = table.rows
+    one = (
+        rows[(0,) * len(table.parents)]
+        if isinstance(rows, np.ndarray)
+        else next(iter(rows.values()))
+    )
+    return list(range(np.size(one)))
+
+
+class Whole(NamedTuple):
+    """A conditional table, the parents' axes first."""
+
+    parents: list[Any]
+    values: list[Any]
+    table: NDArray[np.float64]
+
+
+def read(
+    tables: Mapping[Any, Any],
+    parents: Mapping[Any, Sequence[Any]],
+    state_names: Mapping[Any, Iterable[Any]] | None,
+    normalize: bool,
+    of_slices: bool = False,
+) -> dict[Any, Whole]:
+    """Read all tables; those of slices are called (variable, 0) and (variable, 1)."""
+    for what, given in (("tables", tables), ("parents", parents), ("state_names", state_names)):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
+    found = {c: conditional(c, given, parents.get(c), tables) for c, given in tables.items()}
+    strangers = [name for name in parents if name not in found]
+    if strangers:
+        raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
+    _check_parents(found)
+    own = {name: plain(values) for name, values in (state_names or {}).items()}
+    states = {}
+    for child, table in found.items():
+        name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
+        states[child] = own[name] if name in own else _values_of(found.get(first, table))
+    return {
+        child: Whole(table.parents, states[child], tabulated(table, states, normalize))
+        for child, table in found.items()
+    }
+
+
+def read_slices(
+    tables: Mapping[Any, Any],
+    parents: Mapping[Any, Sequence[Any]],
+    state_names: Mapping[Any, Iterable[Any]] | None,
+    normalize: bool,
+) -> dict[Any, Whole]:
+    """Read the tables of the first slice and of later ones."""
+    for key in tables:
+        if not (isinstance(key, tuple) and len(key) == 2 and key[1] in (0, 1)):
+            raise ValueError(
+                f"tables has the key {key!r}; give (variable, 0) for the first slice and "
+                "(variable, 1) for further ones."
+            )
+        if (key[0], 0) not in tables:
+            raise ValueError(f"tables has {key!r} but not {(key[0], 0)!r}; give the first slice.")
+    found = read(tables, parents, state_names, normalize, True)
+    for (name, t), whole in found.items():
+        late = [p for p in whole.parents if p[1] > t]
+        if late:
+            raise ValueError(f"{(name, t)!r} has the parent {late[0]!r}, of a later slice.")
+    return found
+
+
+def replaced(
+    given: Any, names: Sequence[Any], states: Mapping[Any, Sequence[Any]], normalize: bool
+) -> NDArray[np.float64]:
+    """Return a new table of the last of the named variables, given the others."""
+    *parents, child = names
+    table = conditional(child, given, parents, names)
+    return tabulated(table, states, normalize)
+
+
+def framed(
+    names: Sequence[Any], states: Sequence[Sequence[Any]], table: NDArray[np.float64]
+) -> pd.DataFrame | pd.Series:
+    """Return a table with its names: values of parents by row, of the last variable by column."""
+    columns = pd.Index(states[-1], name=names[-1], tupleize_cols=False)
+    if len(names) == 1:
+        return pd.Series(table, columns, name="p")
+    rows = pd.Index(states[0], name=names[0], tupleize_cols=False)
+    if len(names) > 2:
+        rows = pd.MultiIndex.from_product(states[:-1], names=names[:-1])
+    return pd.DataFrame(table.reshape(-1, len(columns)), rows, columns)

@@ -1,0 +1,287 @@
+"""Prepared plans, against enumeration, eliminations made anew and finite differences."""
+
+import itertools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from sklsb import Ising, MarkovNetwork, exact
+
+
+class Table:
+    """All states of a network with their products, by enumeration."""
+
+    def __init__(self, network):
+        self.x = np.array([*itertools.product(*map(range, network.cardinalities))])
+        self.factors = network.factors
+        self.k = network.cardinalities
+
+    def products(self, weights, factors=None):
+        p = np.ones(len(self.x))
+        for scope, table in factors or self.factors:
+            p *= table[tuple(self.x[:, list(scope)].T)]
+        for site, mine in weights.items():
+            p *= np.asarray(mine)[self.x[:, site]]
+        return p
+
+    def marginals(self, weights):
+        p = self.products(weights)
+        p /= p.sum()
+        return np.array(
+            [[p[self.x[:, v] == i].sum() for i in range(self.k.max())] for v in range(self.k.size)]
+        )
+
+
+def random_network(seed, zeros=0.2):
+    rng = np.random.default_rng(seed)
+    k = rng.integers(1, 4, 6)
+    factors = []
+    for v in range(k.size):
+        scope = (*rng.choice(v, min(v, 2), replace=False).tolist(), v)
+        table = rng.random(k[list(scope)])
+        table[rng.random(table.shape) < zeros] = 0.0
+        if not table.any():
+            table[...] = 0.5
+        factors.append((scope, table))
+    return MarkovNetwork(k, factors)
+
+
+def random_evidence(network, seed):
+    """Return evidence of two variables, one soft, and its weights; None if it is impossible."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.choice(network.n_sites, 2, replace=False).tolist()
+    value = int(rng.integers(network.cardinalities[a]))
+    soft = rng.random(network.cardinalities[b])
+    soft[rng.random(soft.size) < 0.2] = 0.0
+    weights = {a: np.arange(network.cardinalities[a]) == value, b: soft}
+    if not Table(network).products(weights).sum():
+        return None
+    return {a: value, b: dict(enumerate(soft.tolist()))}, weights
+
+
+def possible(zeros=0.2, n=200):
+    """Yield networks with evidence of positive probability."""
+    for seed in range(n):
+        network = random_network(seed, zeros)
+        if Table(network).products({}).any() and (given := random_evidence(network, seed)):
+            yield network, *given
+
+
+def test_soft_evidence_against_enumeration():
+    n = 0
+    for network, evidence, weights in possible():
+        plan, table = exact.prepare(network), Table(network)
+        np.testing.assert_allclose(plan.marginals(evidence).p, table.marginals(weights), atol=1e-12)
+        log_z = np.log(table.products(weights).sum())
+        assert plan.log_partition(evidence) == pytest.approx(log_z, abs=1e-12)
+        best = plan.most_likely(evidence)
+        p = table.products(weights)
+        assert p[(table.x == best).all(axis=1)][0] == pytest.approx(p.max(), rel=1e-12)
+        n += 1
+    assert n > 100
+
+
+def test_questions_in_any_order():
+    """Messages that are kept never belong to the evidence of another question."""
+    for network, evidence, _ in itertools.islice(possible(), 20):
+        plan = exact.prepare(network)
+        fresh = [exact.prepare(network) for _ in range(3)]
+        asked = [evidence, None, dict([*evidence.items()][:1])]
+        rng = np.random.default_rng(0)
+        for i in rng.integers(3, size=30):
+            again = fresh[i].marginals(asked[i]).p
+            np.testing.assert_array_equal(plan.marginals(asked[i]).p, again)
+            assert plan.log_partition(asked[i]) == fresh[i].log_partition(asked[i])
+
+
+def test_some_variables():
+    for network, evidence, _ in itertools.islice(possible(), 20):
+        plan = exact.prepare(network)
+        every = plan.marginals(evidence)
+        some = plan.marginals(evidence, [3, 1])
+        np.testing.assert_allclose(some.p, every.p[[3, 1]], atol=1e-14)
+        assert [*some] == [3, 1]
+        np.testing.assert_array_equal(plan.marginals(evidence).p, every.p)
+
+
+def test_draws():
+    network, evidence, weights = next(possible(0.0))
+    x = exact.prepare(network).sample(20_000, evidence, random_state=0)
+    p = np.array([(x == v).mean(axis=0) for v in range(network.cardinalities.max())]).T
+    np.testing.assert_allclose(p, Table(network).marginals(weights), atol=0.02)
+    again = exact.prepare(network).sample(20_000, evidence, random_state=0)
+    np.testing.assert_array_equal(x, again)
+
+
+def test_the_likeliest_values_of_some_variables():
+    differs = False
+    for network, evidence, weights in possible(n=60):
+        plan, table = exact.prepare(network), Table(network)
+        p = table.products(weights)
+        joint = {}
+        for x, mine in zip(table.x[:, [0, 4]].tolist(), p / p.sum(), strict=True):
+            joint[tuple(x)] = joint.get(tuple(x), 0.0) + mine
+        values, best = plan.marginal_map([0, 4], evidence)
+        assert best == pytest.approx(max(joint.values()), abs=1e-12)
+        assert joint[tuple(values.tolist())] == pytest.approx(best, abs=1e-12)
+        differs |= (plan.most_likely(evidence)[[0, 4]] != values).any()
+    assert differs, "it is not what the likeliest state says of them"
+
+
+def test_sensitivity_against_finite_differences():
+    n = 0
+    for network, evidence, weights in possible(n=40):
+        table = Table(network)
+        site = next(v for v in range(network.n_sites) if v not in weights)
+        one = {site: np.arange(network.cardinalities[site]) == 0}
+
+        def posterior(factors, table=table, weights=weights, one=one):
+            z = table.products(weights, factors).sum()
+            return table.products(weights | one, factors).sum() / z
+
+        found = exact.prepare(network).sensitivity({site: 0}, evidence)
+        for f, (scope, entries) in enumerate(network.factors):
+            for at in np.ndindex(entries.shape):
+                ends = []
+                for step in (1e-6, -1e-6):
+                    changed = entries.copy()
+                    changed[at] += step
+                    others = [*network.factors]
+                    others[f] = (scope, changed)
+                    ends.append(posterior(others))
+                assert found[f][at] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-7)
+        n += 1
+    assert n > 20
+
+
+@pytest.mark.parametrize("shape", ["tables", "flat"])
+def test_other_tables(shape):
+    """Entries that were zero may be positive, and the other way round."""
+    for network, evidence, _ in itertools.islice(possible(), 40):
+        rng = np.random.default_rng(1)
+        plan = exact.prepare(network)
+        for keeps in (True, False):
+            tables = [table * rng.random(table.shape) for _, table in network.factors]
+            if not keeps:
+                tables = [rng.random(table.shape) for table in tables]
+            scopes = [scope for scope, _ in network.factors]
+            other = MarkovNetwork(network.cardinalities, zip(scopes, tables, strict=True))
+            if shape == "flat":
+                tables = np.concatenate([table.ravel() for table in tables])
+            filled, made = plan.with_tables(tables), exact.prepare(other)
+            np.testing.assert_allclose(
+                filled.marginals(evidence).p, made.marginals(evidence).p, atol=1e-12
+            )
+            assert filled.log_partition() == pytest.approx(made.log_partition(), abs=1e-12)
+            x = made.sample(9, random_state=0)
+            np.testing.assert_allclose(filled.target.log_prob(x), other.log_prob(x), rtol=1e-12)
+
+
+def test_a_hidden_markov_model_against_forward_filtering():
+    rng = np.random.default_rng(0)
+    n, k = 60, 3
+    start, moves = rng.dirichlet(np.ones(k)), rng.dirichlet(np.ones(k), (n - 1, k))
+    emit = rng.random((n, k))
+    factors = [((0,), start), *(((i, i + 1), moves[i]) for i in range(n - 1))]
+    factors += [((i,), emit[i]) for i in range(n)]
+    plan = exact.prepare(MarkovNetwork([k] * n, factors))
+    forward, log_z = [start * emit[0]], 0.0
+    for i in range(1, n):
+        forward.append((forward[-1] @ moves[i - 1]) * emit[i])
+        log_z += np.log(forward[-1].sum())
+        forward[-1] /= forward[-1].sum()
+    assert plan.log_partition() == pytest.approx(log_z, abs=1e-12)
+    backward = np.ones(k)
+    p = np.empty((n, k))
+    for i in reversed(range(n)):
+        p[i] = forward[i] * backward / (forward[i] @ backward)
+        if i:
+            backward = moves[i - 1] @ (emit[i] * backward)
+            backward /= backward.sum()
+    np.testing.assert_allclose(plan.marginals().p, p, atol=1e-12)
+
+
+def test_underflow_goes_unnoticed_by_nobody():
+    """A chain whose products underflow is made again with logarithms, and back."""
+    tiny = np.array([[1e-200, 1e-300], [1e-300, 1e-250]])
+    network = MarkovNetwork([2] * 8, [((i, i + 1), tiny) for i in range(7)])
+    plan = exact.prepare(network)
+    for evidence in ({0: 1, 7: 0}, {0: 0}, {0: 1}, None):
+        p = exact.marginals(network, evidence=evidence)["p"].values
+        np.testing.assert_allclose(plan.marginals(evidence).p, p, atol=1e-12)
+        assert plan.log_partition(evidence) == pytest.approx(exact.log_partition(network, evidence))
+
+
+def test_copies_and_threads():
+    network, evidence, _ = next(possible())
+    plan = exact.prepare(network)
+    p = plan.marginals(evidence).p
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(plan)).marginals(evidence).p, p)
+    asked = [evidence, {}] * 40
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda given: plan.marginals(given).p, asked)]
+    for given, mine in zip(asked, found, strict=True):
+        np.testing.assert_array_equal(mine, plan.marginals(given).p)
+
+
+def test_names():
+    network = MarkovNetwork(
+        [2, 2], [((0,), [0.8, 0.2]), ((0, 1), [[0.9, 0.1], [0.2, 0.8]])], ["rain", "wet"]
+    )
+    found = exact.prepare(network).marginals({"wet": 1})
+    np.testing.assert_allclose(found["rain"], [1 / 3, 2 / 3])
+    assert found["rain", 1] == pytest.approx(2 / 3)
+    assert [*found] == ["rain", "wet"]
+    assert len(found) == 2
+    assert "fever" not in found
+    assert found.to_dataset().equals(exact.marginals(network, evidence={"wet": 1}))
+    assert "rain" in repr(found)
+    with pytest.raises(KeyError, match="fever"):
+        found["fever"]
+    some = exact.prepare(network).marginals(None, ["wet"])
+    with pytest.raises(KeyError, match="rain"):
+        some["rain"]
+    with pytest.raises(ValueError, match="1 of 2 variables"):
+        some.to_dataset()
+
+
+def test_errors():
+    network = MarkovNetwork([2, 2], [((0, 1), [[0.5, 0.5], [0.0, 0.0]])])
+    plan = exact.prepare(network)
+    with pytest.raises(ValueError, match="no state of positive probability"):
+        plan.marginals({0: 1})
+    with pytest.raises(ValueError, match="no state of positive probability"):
+        plan.log_partition({0: 1})
+    with pytest.raises(TypeError, match="evidence is 3"):
+        plan.marginals(3)
+    with pytest.raises(ValueError, match="the variable 7"):
+        plan.marginals({7: 0})
+    with pytest.raises(ValueError, match="query is empty"):
+        plan.sensitivity({})
+    with pytest.raises(ValueError, match="both have the variable 1"):
+        plan.sensitivity({1: 0}, {1: 1})
+    with pytest.raises(ValueError, match="probability zero"):
+        plan.sensitivity({1: 0}, {0: 1})
+    with pytest.raises(ValueError, match=r"2 tables, where 1 is needed"):
+        plan.with_tables([[[1, 1], [1, 1]], [1, 1]])
+    with pytest.raises(ValueError, match=r"table 0 of shape \(2,\)"):
+        plan.with_tables([[1, 1]])
+    with pytest.raises(ValueError, match=r"entry -1\.0"):
+        plan.with_tables([[[1, -1], [1, 1]]])
+    spins = exact.prepare(Ising.lattice(np.zeros((2, 2)), 0.3))
+    with pytest.raises(TypeError, match="sensitivity needs a MarkovNetwork"):
+        spins.sensitivity({(0, 0): 1})
+    wide = MarkovNetwork([2] * 30, [((i, j), np.ones((2, 2))) for i in range(30) for j in range(i)])
+    with pytest.raises(ValueError, match="max_memory"):
+        exact.prepare(wide, max_memory=2.0**20)
+
+
+def test_spins_against_elimination():
+    spins = Ising.lattice(np.linspace(-1, 1, 9).reshape(3, 3), 0.4)
+    plan = exact.prepare(spins)
+    evidence = {(0, 0): 1, (2, 1): -1}
+    p = exact.marginals(spins, evidence=evidence)["p"].values.reshape(9, 2)
+    np.testing.assert_allclose(plan.marginals(evidence).p, p, atol=1e-12)
+    assert set(np.unique(plan.sample(50, evidence))) == {-1, 1}

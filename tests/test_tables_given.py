@@ -1,0 +1,392 @@
+"""Networks made of conditional tables, their names, and soft evidence."""
+
+import itertools
+import os
+import pathlib
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sklsb import (
+    RBM,
+    FunctionTarget,
+    GibbsSampler,
+    Ising,
+    MarkovNetwork,
+    ParallelTempering,
+    Potts,
+    TorchTarget,
+    draw,
+    exact,
+)
+
+DATA = pathlib.Path(
+    os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
+)
+RAIN = {"no": 0.8, "yes": 0.2}
+WET = {
+    ("no", "off"): {"dry": 1.0, "wet": 0.0},
+    ("no", "on"): {"dry": 0.1, "wet": 0.9},
+    ("yes", "off"): {"dry": 0.2, "wet": 0.8},
+    ("yes", "on"): {"dry": 0.01, "wet": 0.99},
+}
+LONG = pd.DataFrame(
+    [(r, s, g, p) for (r, s), row in WET.items() for g, p in row.items()],
+    columns=["rain", "sprinkler", "grass", "p"],
+)
+WIDE = LONG.pivot_table(index=["rain", "sprinkler"], columns="grass", values="p")
+FORMS = {
+    "long": LONG,
+    "shuffled": LONG.sample(frac=1.0, random_state=0)[["grass", "p", "sprinkler", "rain"]],
+    "pivot": WIDE,
+    "columns": WIDE.reset_index(),
+    "turned": WIDE.T,
+    "series": LONG.set_index(["sprinkler", "grass", "rain"])["p"],
+    "mapping": WET,
+    "lists": {key: list(row.values()) for key, row in WET.items()},
+    "array": np.array([list(row.values()) for row in WET.values()]).reshape(2, 2, 2),
+}
+
+
+def network(grass=WET, **options):
+    return MarkovNetwork.from_tables(
+        {"rain": RAIN, "sprinkler": {"off": 0.7, "on": 0.3}, "grass": grass},
+        {"grass": ["rain", "sprinkler"]},
+        state_names={"rain": ["no", "yes"], "sprinkler": ["off", "on"], "grass": ["dry", "wet"]},
+        **options,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(form):
+    found = network(FORMS[form])
+    for own, other in zip(found.factors, network().factors, strict=True):
+        assert own[0] == other[0]
+        np.testing.assert_array_equal(own[1], other[1])
+    assert found.names == ["rain", "sprinkler", "grass"]
+    assert found.state_names[2] == ("dry", "wet")
+
+
+@pytest.mark.parametrize("form", ["long", "pivot", "columns", "turned", "series"])
+def test_frames_name_their_parents(form):
+    tables = {"rain": RAIN, "sprinkler": {"off": 0.7, "on": 0.3}, "grass": FORMS[form]}
+    found = MarkovNetwork.from_tables(tables)
+    p = exact.prepare(found).marginals({"grass": "wet"})["rain", "yes"]
+    assert p == pytest.approx(exact.prepare(network()).marginals({"grass": "wet"})["rain", "yes"])
+
+
+def test_crosstab():
+    data = pd.DataFrame({"a": ["x", "y", "y", "x", "y"], "b": ["u", "u", "v", "u", "v"]})
+    tables = {
+        "a": data["a"].value_counts(normalize=True),
+        "b": pd.crosstab(data["b"], data["a"], normalize="columns"),
+    }
+    found = exact.prepare(MarkovNetwork.from_tables(tables)).marginals({"b": "u"})
+    assert found["a", "x"] == pytest.approx(2 / 3)
+
+
+def test_tables_come_back():
+    found = network()
+    for name in found.names:
+        table = found.table(name)
+        again = network() if name != "grass" else network(table)
+        pd.testing.assert_frame_equal(
+            pd.DataFrame(again.table(name)), pd.DataFrame(table), check_exact=True
+        )
+    assert found.table("grass").loc[("yes", "on"), "wet"] == 0.99
+    assert found.table("rain")["yes"] == 0.2
+
+
+def test_alarm_from_frames():
+    path = DATA / "bif" / "alarm.bif.gz"
+    if not path.exists():
+        pytest.skip(f"no {path}; set SKLSB_DATA")
+    alarm = MarkovNetwork.from_bif(path)
+    tables = {name: alarm.table(name) for name in alarm.names}
+    names = dict(zip(alarm.names, alarm.state_names, strict=True))
+    found = MarkovNetwork.from_tables(tables, state_names=names)
+    for own, other in zip(found.factors, alarm.factors, strict=True):
+        assert own[0] == other[0]
+        np.testing.assert_array_equal(own[1], other[1])
+    shuffled = {name: table.sample(frac=1.0, random_state=1) for name, table in tables.items()}
+    found = MarkovNetwork.from_tables(shuffled, state_names=names)
+    np.testing.assert_allclose(
+        exact.marginals(found)["p"], exact.marginals(alarm)["p"], rtol=0.0, atol=1e-15
+    )
+
+
+def test_replace_and_with_factors():
+    found = network()
+    other = found.replace({"rain": {"yes": 0.5, "no": 0.5}})
+    assert other.table("rain")["yes"] == 0.5
+    assert found.table("rain")["yes"] == 0.2
+    turned = WIDE.reorder_levels(["sprinkler", "rain"])
+    np.testing.assert_array_equal(found.replace({"grass": turned}).table("grass"), WIDE)
+    plan = exact.prepare(found).with_tables({"rain": {"yes": 0.5, "no": 0.5}})
+    assert plan.log_partition({"grass": "wet"}) == pytest.approx(
+        exact.log_partition(other, {"grass": "wet"}), abs=1e-12
+    )
+    more = found.with_factors([(["rain", "grass"], [[1.0, 2.0], [3.0, 4.0]])])
+    assert more.names == found.names
+    assert more.state_names == found.state_names
+    assert more.n_factors == 4
+    x = [1, 0, 1]
+    assert float(more.log_prob(x) - found.log_prob(x)) == pytest.approx(np.log(4.0))
+    with pytest.raises(TypeError, match="made of factors, not of conditional tables"):
+        more.table("rain")
+
+
+@pytest.mark.parametrize(
+    ("grass", "message"),
+    [
+        (LONG.replace(0.99, 0.5), r"row rain=yes, sprinkler=on .* sums to 0\.51"),
+        (LONG[:-2], "lacks .* row rain=yes, sprinkler=on"),
+        (LONG[:-1], r"lacks the values \['wet'\] of row rain=yes, sprinkler=on"),
+        (pd.concat([LONG, LONG[:1]]), "row rain=no, sprinkler=off twice for 'dry'"),
+        (LONG.assign(p=-LONG["p"]), r"entry -.* in row rain=no, sprinkler=off"),
+        (LONG.replace("wet", "damp"), "value 'damp' of 'grass', whose values are"),
+        (LONG.assign(more=1.0), r"needs one column, of probabilities, and has \['p', 'more'\]"),
+        (np.ones((2, 2)), r"shape \(2, 2\) and 2 parents"),
+        (np.ones((2, 2, 3)) / 3, r"shape \(2, 2, 3\)"),
+        ({"no": RAIN}, "the key 'no', and its parents are"),
+        ({**WET, ("no", "on"): [0.1]}, "value 0|1 probabilities"),
+        ("oops", "give a data frame"),
+    ],
+)
+def test_refused_tables(grass, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        network(grass)
+
+
+def test_normalize():
+    found = network(LONG.assign(p=LONG["p"] * 7), normalize=True)
+    np.testing.assert_allclose(found.factors[2][1], network().factors[2][1], rtol=1e-15)
+
+
+def test_refused_structures():
+    tables = {"a": {"x": [0.5, 0.5]}, "b": {"y": [0.5, 0.5]}}
+    with pytest.raises(ValueError, match="in a circle: "):
+        MarkovNetwork.from_tables(tables, {"a": ["b"], "b": ["a"]})
+    with pytest.raises(ValueError, match="parent 'c', which has no table"):
+        MarkovNetwork.from_tables(tables, {"a": ["c"], "b": ["a"]})
+    with pytest.raises(ValueError, match="parents names 'c', which has no table"):
+        MarkovNetwork.from_tables({"a": RAIN}, {"c": ["a"]})
+    with pytest.raises(ValueError, match="has rows; name its parents"):
+        MarkovNetwork.from_tables({"a": RAIN, "b": {"no": RAIN}})
+    with pytest.raises(TypeError, match="tables is 3"):
+        MarkovNetwork.from_tables(3)
+
+
+def test_unroll_against_a_product():
+    tables = {
+        ("h", 0): [0.6, 0.4],
+        ("h", 1): [[0.7, 0.3], [0.2, 0.8]],
+        ("y", 0): [[0.9, 0.1], [0.3, 0.7]],
+    }
+    parents = {("h", 1): [("h", 0)], ("y", 0): [("h", 0)]}
+    found = MarkovNetwork.unroll(tables, 4, parents)
+    assert found.names == [(name, t) for t in range(4) for name in "hy"]
+    for x in itertools.product(range(2), repeat=8):
+        h, y = x[::2], x[1::2]
+        seen = [tables["y", 0][a][b] for a, b in zip(h, y, strict=True)]
+        p = tables["h", 0][h[0]] * np.prod(seen)
+        p *= np.prod([tables["h", 1][a][b] for a, b in itertools.pairwise(h)])
+        assert float(found.log_prob(x)) == pytest.approx(np.log(p), abs=1e-12)
+    np.testing.assert_array_equal(found.table(("h", 3)), tables["h", 1])
+    with pytest.raises(ValueError, match="the key 'h'"):
+        MarkovNetwork.unroll({"h": [0.5, 0.5]}, 3)
+    with pytest.raises(ValueError, match="give the first slice"):
+        MarkovNetwork.unroll({("h", 1): [0.5, 0.5]}, 3)
+    late = {("z", 0): [[1, 0], [0, 1]]}, {("z", 0): [("h", 1)]}
+    with pytest.raises(ValueError, match="of a later slice"):
+        MarkovNetwork.unroll(tables | late[0], 3, parents | late[1])
+    with pytest.raises(ValueError, match="n is 0"):
+        MarkovNetwork.unroll(tables, 0, parents)
+
+
+# ----------------------------------------------------------------- names
+
+
+def log_prob(x):
+    return 0.3 * x.sum(axis=-1).astype(float)
+
+
+NAMED = {
+    "ising": lambda names: Ising(np.zeros((3, 3)), names=names),
+    "potts": lambda names: Potts(np.zeros((3, 3)), np.zeros((3, 2)), names=names),
+    "function": lambda names: FunctionTarget(log_prob, 3, names=names),
+    "network": lambda names: MarkovNetwork([2] * 3, [((0, 1), np.ones((2, 2)))], names),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("names", [["a", "b", "c"], [("a", 1), ("b", 2), 3.5], [3, 1, 2]])
+def test_names_of_any_kind(kind, names):
+    target = NAMED[kind](names)
+    assert target.names == names
+    value = target.values[1]
+    fixed = target.condition({names[1]: value})
+    assert fixed.names == names
+    assert pickle.loads(pickle.dumps(fixed)).names == names
+    x = GibbsSampler(n_chains=2, n_burn_in=5, random_state=0).fit(fixed).sample(5)["x"]
+    np.testing.assert_array_equal(x[:, :, 1], value)
+    label = target.coords["site"][1]
+    np.testing.assert_array_equal(x.sel(site=label), value)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_refused_names(kind):
+    with pytest.raises(ValueError, match="2 entries, 2 of them distinct"):
+        NAMED[kind](["a", "b"])
+    with pytest.raises(ValueError, match="3 entries, 2 of them distinct"):
+        NAMED[kind](["a", "b", "a"])
+    with pytest.raises(TypeError, match="hashable"):
+        NAMED[kind]([["a"], "b", "c"])
+    with pytest.raises(TypeError, match="names is 'abc'"):
+        NAMED[kind]("abc")
+
+
+def test_names_of_values():
+    target = FunctionTarget(
+        log_prob, 2, [2, 3], names=["a", "b"], state_names={"b": ["low", "mid", "high"]}
+    )
+    assert target.state_names == ((0, 1), ("low", "mid", "high"))
+    assert float(target.condition({"b": "high"}).log_prob([0, 1])) == -np.inf
+    with pytest.raises(ValueError, match=r"evidence\['b'\] is 'hihg'.*Did you mean 'high'"):
+        target.condition({"b": "hihg"})
+    for given, message in [
+        ({"c": ["x", "y"]}, "names the variable 'c'"),
+        ([["x", "y"]], "1 entries; give one list for each of the 2"),
+        ([["x", "y"], ["x", "y"]], "state_names of 'b' has 2 entries"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            FunctionTarget(log_prob, 2, [2, 3], names=["a", "b"], state_names=given)
+    colours = Potts(np.zeros((2, 2)), np.zeros((2, 3)), state_names=["red", "green", "blue"])
+    p = exact.marginals(colours)["p"]
+    assert float(p.sel(state="green")[0]) == pytest.approx(1 / 3)
+    network = MarkovNetwork([2], [((0,), [1, 3])], ["a"], [[False, True]])
+    assert float(network.condition({"a": True}).log_prob([0])) == -np.inf
+
+
+def test_names_of_torch_targets():
+    pytest.importorskip("torch")
+    target = TorchTarget(lambda x: x.sum(-1), 2, names=["a", "b"], state_names=[["n", "y"]] * 2)
+    assert float(target.condition({"a": "y"}).log_prob([0, 1])) == -np.inf
+
+
+# ----------------------------------------------------------------- soft evidence
+
+
+def states(target):
+    values = [target.values[:k] for k in target.cardinalities]
+    return np.array([*itertools.product(*values)])
+
+
+SOFT = {
+    "ising": Ising([[0, 0.4, 0], [0.4, 0, -0.2], [0, -0.2, 0]], [0.1, 0.0, -0.3]),
+    "potts": Potts(
+        [[0, 0.4, 0], [0.4, 0, -0.2], [0, -0.2, 0]], [[0, 1, -np.inf], [0, 0, 0], [1, 2, 3]]
+    ),
+    "rbm": RBM([[0.3, -0.2], [0.1, 0.5], [-0.4, 0.2]], [0.1, 0.2, 0.3], [0.0, 0.4]),
+    "network": MarkovNetwork([2, 3, 2], [((0, 1, 2), np.arange(12).reshape(2, 3, 2) + 0.5)]),
+}
+
+
+@pytest.mark.parametrize("kind", SOFT)
+@pytest.mark.parametrize("hard", [False, True])
+def test_soft_evidence(kind, hard):
+    """Log p gains the logarithm of the likelihood, exactly."""
+    target = SOFT[kind]
+    rng = np.random.default_rng(0)
+    values = [target.values[:k] for k in target.cardinalities]
+    soft = {i: {v: float(rng.random()) for v in values[i]} for i in (0, 1)}
+    before = target.log_prob(states(target))
+    given = target.condition(soft | ({2: target.values[1]} if hard else {}))
+    x = states(target)
+    gain = sum(np.log([soft[i][v] for v in x[:, i].tolist()]) for i in soft)
+    expected = np.where(hard & (x[:, 2] != target.values[1]), -np.inf, before + gain)
+    np.testing.assert_allclose(given.log_prob(x), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(target.log_prob(x), before)
+    again = given.condition({1: soft[1]}).log_prob(x)
+    np.testing.assert_allclose(again, expected + np.log([soft[1][v] for v in x[:, 1].tolist()]))
+
+
+@pytest.mark.parametrize("kind", SOFT)
+def test_chains_under_soft_evidence(kind):
+    values = SOFT[kind].values[: SOFT[kind].cardinalities[0]]
+    given = SOFT[kind].condition({0: {v: 0.2 + 0.6 * i for i, v in enumerate(values)}})
+    p = exact.probabilities(given)
+    x = GibbsSampler(n_chains=4, random_state=0).fit(given).sample(4000)["x"].values.reshape(-1, 3)
+    every = exact.states(given)
+    for i in range(3):
+        for v in given.values[:2]:
+            truth = p[every[:, i] == v].sum()
+            assert (x[:, i] == v).mean() == pytest.approx(truth, abs=0.03)
+
+
+def test_log_z_under_soft_evidence():
+    """The constant of the likelihoods counts."""
+    for kind in ("rbm", "potts"):
+        given = SOFT[kind].condition({0: {v: 0.01 * (v + 1) for v in SOFT[kind].values}})
+        log_z = np.logaddexp.reduce(given.log_prob(states(given)))
+        sampler = ParallelTempering(n_chains=2, n_burn_in=500, random_state=0).fit(given)
+        sampler.sample(500)
+        assert sampler.log_z_ == pytest.approx(log_z, abs=0.2)
+
+
+def test_zero_likelihoods():
+    network = SOFT["network"].condition({1: {0: 0.0, 1: 0.5, 2: 0.5}})
+    assert float(network.log_prob([0, 0, 0])) == -np.inf
+    potts = SOFT["potts"].condition({0: {0: 0.0, 1: 0.5, 2: 0.5}})
+    np.testing.assert_array_equal(potts.n_possible, [1, 3, 3])
+    with pytest.raises(ValueError, match="every value of site 0 is impossible"):
+        SOFT["potts"].condition({0: {0: 0.0, 1: 0.0, 2: 0.5}})
+    for kind in ("ising", "rbm"):
+        low, high = SOFT[kind].values
+        with pytest.raises(ValueError, match="likelihood of 0; give the other value"):
+            SOFT[kind].condition({0: {low: 0.0, high: 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({0: 0.5}, "likelihoods of 1 of 2 values"),
+        ({0: 0.5, 1: -0.5}, "finite and not negative"),
+        ({0: 0.5, 1: np.nan}, "finite and not negative"),
+        ({0: 0.0, 1: 0.0}, "zero for all values"),
+        ({0: 0.5, 1: "x"}, "give a number"),
+        ({0: 0.5, "0": 0.5, 1: 0.5}, "'0' twice"),
+        ({0: 0.5, 7: 0.5}, "is 7; this variable takes one of"),
+    ],
+)
+def test_refused_likelihoods(given, message):
+    for way in (SOFT["network"].condition, exact.prepare(SOFT["network"]).marginals):
+        with pytest.raises((ValueError, TypeError), match=message):
+            way({0: given})
+
+
+def test_doors_of_soft_evidence():
+    found = network()
+    soft = {"grass": {"dry": 0.1, "wet": 0.9}, "sprinkler": "off"}
+    given = found.condition(soft)
+    p = exact.prepare(found).marginals(soft)["rain"]
+    np.testing.assert_allclose(exact.marginals(found, evidence=soft)["p"][0], p, atol=1e-12)
+    assert exact.log_partition(found, soft) == pytest.approx(exact.log_partition(given))
+    frame = draw(found, 4000, evidence=soft, random_state=0)
+    assert (frame["rain"] == "yes").mean() == pytest.approx(p[1], abs=0.03)
+    assert set(frame["sprinkler"]) == {"off"}
+    x = ParallelTempering(n_chains=2, random_state=0).fit(given).sample(2000)["x"]
+    assert float((x.sel(site="rain") == 1).mean()) == pytest.approx(p[1], abs=0.04)
+    with pytest.raises(TypeError, match="FunctionTarget cannot take"):
+        FunctionTarget(log_prob, 2).condition({0: {0: 0.5, 1: 0.5}})
+    with pytest.raises(ValueError, match="twice"):
+        found.condition({"grass": {"dry": 0.1, "wet": 0.9}, 2: "wet"})
+
+
+def test_files_keep_nothing_of_tables(tmp_path):
+    """A UAI file of type MARKOV holds factors only."""
+    network().to_uai(tmp_path / "a.uai")
+    with pytest.raises(TypeError, match="made of factors"):
+        MarkovNetwork.from_uai(tmp_path / "a.uai").table(0)
