@@ -5,7 +5,8 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ Examples:
 """
 
 
+_STANDARD = "-"  # in place of a file of a table
+
+
 class CommandError(ValueError):
     """Arguments that do not fit together, or the model."""
 
@@ -41,21 +45,46 @@ def _tell(text: str) -> None:
     sys.stderr.write(f"sklsb: {text}\n")
 
 
+def _sayer(args: argparse.Namespace) -> Callable[[str], None]:
+    """Return how results are reported, if a table may take the standard output."""
+    return _tell if args.csv == _STANDARD else _say
+
+
+@contextmanager
+def _table(place: str) -> Iterator[Any]:
+    if place == _STANDARD:
+        yield sys.stdout
+    else:
+        with Path(place).open("w", encoding="utf-8", newline="") as file:
+            yield file
+
+
+def _check_table(place: str | None) -> None:
+    if place not in (None, _STANDARD):
+        _file(str(place))
+
+
 # ----------------------------------------------------------------- models
 
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
-    """Return the evidence in words NAME=VALUE."""
-    from sklsb.targets._evidence import sites_by_name
+    """Return the evidence in words NAME=VALUE, or NAME=VALUE:LIKELIHOOD,..."""
+    from sklsb.targets._evidence import sites_by_name, weights_of
 
-    found: dict[Any, str] = {}
+    found: dict[Any, Any] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number
     names = sites_by_name(target)
     for word in words:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name
         try:
-            site = int(target.check_evidence({variable: value})[0][0])
+            given = _likelihoods(value)
+            # What is a value's name is no list of likelihoods.
+            if given and not (target.state_names and _is_state(target, names, variable, value)):
+                (site,) = weights_of(target, {variable: given})
+            else:
+                given = value
+                site = int(target.check_evidence({variable: value})[0][0])
         except ValueError as error:
             if "," in value and "=" in value:
                 raise CommandError(f"{error} Give an --observe to each variable.") from None
@@ -65,8 +94,28 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
                 f"--observe names variable {target.label(site)!r} twice, as {said[site]!r} and "
                 f"{word!r}; give it once."
             )
-        said[site], found[target.label(site)] = word, value
+        said[site], found[target.label(site)] = word, given
     return found
+
+
+def _likelihoods(text: str) -> dict[str, float]:
+    """Return the numbers by value of VALUE:LIKELIHOOD,...; nothing if it is something else."""
+    found = {}
+    for part in text.split(","):
+        name, sign, number = part.rpartition(":")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            return {}
+        if not sign:
+            return {}
+    return found
+
+
+def _is_state(target: Any, names: Any, variable: Any, value: str) -> bool:
+    site = names.find(variable)
+    site = variable if site is None else site
+    return value in map(str, target.state_names[site])
 
 
 def _parted(word: str, sites: Any, states: Any) -> tuple[str, str]:
@@ -130,10 +179,12 @@ def _verbose(args: argparse.Namespace) -> int:
 def _sample(args: argparse.Namespace) -> int:
     """Write draws to a store."""
     from sklsb import open_draws
+    from sklsb.diagnostics import to_frame
     from sklsb.samplers._run.base import BaseSampler
 
     target = _model(args)
-    path = Path(args.out or f"{Path(args.model).name}.zarr")
+    path, say = Path(args.out or f"{Path(args.model).name}.zarr"), _sayer(args)
+    _check_table(args.csv)
     left, thin = args.draws, _thin(args.thin)
     if path.exists():
         if not args.resume:
@@ -148,10 +199,14 @@ def _sample(args: argparse.Namespace) -> int:
         sampler.sample(left, thin=thin, store=path)
     done = open_draws(path)
     sizes = done.sizes
-    _say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
+    say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
     if hasattr(sampler, "disagreement_") and target.n_sites:
         r_hat = float(sampler.disagreement_["r_hat"].max())
-        _say(f"largest R-hat of a variable: {r_hat:.4g}")
+        say(f"largest R-hat of a variable: {r_hat:.4g}")
+    if args.csv:
+        with _table(args.csv) as file:
+            to_frame(done, target).to_csv(file, index=False, lineterminator="\r\n")
+        say(f"{args.csv}: a row for each draw, chain after chain")
     return DONE
 
 
@@ -199,11 +254,12 @@ def _marginals(args: argparse.Namespace) -> int:
         method = "exact" if is_affordable(target, "marginals", memory) else "sample"
         if method == "sample" and not args.quiet:
             _tell("exact marginals take too much (see info); chains estimate them")
-    path = _file(args.out or f"{Path(args.model).name}.MAR")
+    say, path = _sayer(args), _file(args.out or f"{Path(args.model).name}.MAR")
     verbose, error, thin = _verbose(args), 0.0, _thin(args.thin)
     options = {"max_memory": memory, "verbose": verbose}
-    for other in filter(None, (args.pr, args.csv)):
-        _file(other)
+    _check_table(args.csv)
+    if args.pr:
+        _file(args.pr)
     log_z, log_z_error, kind = math.nan, 0.0, args.sampler
     if args.pr and (method == "exact" or is_affordable(target, "log_partition", memory)):
         log_z = exact.log_partition(target, **options)
@@ -227,25 +283,26 @@ def _marginals(args: argparse.Namespace) -> int:
     told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
     if method != "exact" and unknown:
         told += f" (unknown for {unknown} values that all draws have, or none)"
-    _say(f"{path}: marginals of {target.n_sites} variables, {told}")
+    say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
         table = to_frame(found, target)
-        table.to_csv(args.csv, index=False, na_rep="nan", lineterminator="\r\n")
-        _say(f"{args.csv}: the same with names and standard errors")
+        with _table(args.csv) as file:
+            table.to_csv(file, index=False, na_rep="nan", lineterminator="\r\n")
+        say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         write_result(args.pr, "PR", log_z / math.log(10))
         told = _digits(log_z / math.log(10))
         if estimated:
             told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
-        _say(f"{args.pr}: log10 Z = {told}")
+        say(f"{args.pr}: log10 Z = {told}")
     return DONE
 
 
-def _write_values(path: Path, target: Any, places: Any) -> None:
+def _write_values(place: str, target: Any, places: Any) -> None:
     """Write a row for each variable and its value."""
     import csv
 
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with _table(place) as file:
         table = csv.writer(file)
         table.writerow(["variable", "value"])
         for i, place in enumerate(places.tolist()):
@@ -265,9 +322,8 @@ def _map(args: argparse.Namespace) -> int:
     target, method = _model(args), args.method
     if method == "auto":
         method = "exact" if is_affordable(target, "most_likely", args.max_memory) else "anneal"
-    path = _file(args.out or f"{Path(args.model).name}.MPE")
-    if args.csv:
-        _file(args.csv)
+    say, path = _sayer(args), _file(args.out or f"{Path(args.model).name}.MPE")
+    _check_table(args.csv)
     if method == "exact":
         options = {"max_memory": args.max_memory, "verbose": _verbose(args)}
         found = exact.most_likely(target, **options)
@@ -284,8 +340,8 @@ def _map(args: argparse.Namespace) -> int:
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
     write_result(path, "MPE", np.searchsorted(target.values, x))
     if args.csv:
-        _write_values(Path(args.csv), target, np.searchsorted(target.values, x))
-        _say(f"{args.csv}: the same with names")
+        _write_values(args.csv, target, np.searchsorted(target.values, x))
+        say(f"{args.csv}: the same with names")
     score, sign = format_of(args.model, args.format).score
     what = f"{score} = {_digits(0.0 + sign * lp / args.beta)}"  # never -0
     told = (
@@ -293,7 +349,7 @@ def _map(args: argparse.Namespace) -> int:
         if method == "exact"
         else "the best state found, not proven to be the most probable one"
     )
-    _say(f"{path}: {told}, {what}")
+    say(f"{path}: {told}, {what}")
     return DONE
 
 
@@ -388,7 +444,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="observe one variable; may be given again",
+        help="observe one variable, or give NAME=VALUE:LIKELIHOOD,... of all its values; may be "
+        "given again",
     )
     parser.add_argument(
         "--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut"
@@ -453,6 +510,9 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument(
         "--resume", action="store_true", help="go on with the store, up to --draws in all"
     )
+    sample.add_argument(
+        "--csv", metavar="FILE", help="write all draws as a table too; - is standard output"
+    )
     marginals = command("marginals", _marginals, "write the probability of each value as .MAR")
     _add_draws(marginals, 10_000)
     marginals.add_argument(
@@ -460,7 +520,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     marginals.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MAR")
     marginals.add_argument(
-        "--csv", type=_place, metavar="FILE", help="write names and errors too, as a table"
+        "--csv", metavar="FILE", help="write names and errors too, as a table; - is standard output"
     )
     marginals.add_argument(
         "--pr", type=_place, metavar="FILE", help="write the partition function too, as .PR"
@@ -473,7 +533,9 @@ def _parser() -> argparse.ArgumentParser:
     best.add_argument("--seconds", type=float, default=10.0, help="for annealing")
     best.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MPE")
     best.add_argument(
-        "--csv", type=_place, metavar="FILE", help="write names of variables and values too"
+        "--csv",
+        metavar="FILE",
+        help="write names of variables and values too; - is standard output",
     )
     command("info", _info, "say what a model is, and what exact answers take")
     return parser

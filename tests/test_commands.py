@@ -233,14 +233,49 @@ def test_signs_of_equality_in_names(files, capsys):
         assert io.read_result("m")[site][value] == 1.0, word
 
 
-@pytest.mark.parametrize("option", ["--csv", "--out"])
-def test_a_dash_is_no_file(files, capsys, option):
+def test_a_dash_is_no_file(files, capsys):
     for command in ("map", "marginals"):
         with pytest.raises(SystemExit) as left:
-            main([command, "rain.bif", option, "-"])
+            main([command, "rain.bif", "--out", "-"])
         assert left.value.code == 2
-        assert f"argument {option}: '-' would be a file of that name; " in capsys.readouterr().err
+        assert "argument --out: '-' would be a file of that name; " in capsys.readouterr().err
     assert not (files / "-").exists()
+
+
+def test_tables_on_the_standard_output(files, capsys):
+    code, said, told = run(capsys, "marginals", "rain.bif", "--out", "m", "--csv", "-")
+    rows = [*csv.reader(said.splitlines())]
+    assert (code, rows[0][:2]) == (0, ["variable", "value"])
+    assert "m: marginals of 2 variables" in told
+    said = run(capsys, "map", "rain.bif", "--out", "m", "--csv", "-")[1]
+    assert [*csv.reader(said.splitlines())] == [
+        ["variable", "value"],
+        ["rain", "no"],
+        ["wet", "no"],
+    ]
+    words = ["sample", "rain.bif", "--draws", "50", "--csv", "-", *CHAINS]
+    said = run(capsys, *words, "--observe", "wet=yes")[1]
+    rows = [*csv.reader(said.splitlines())]
+    assert len(rows) == 101
+    wet = rows[0].index("wet")
+    assert {row[wet] for row in rows[1:]} == {"yes"}
+
+
+def test_likelihoods_as_evidence(files, capsys):
+    words = ["marginals", "rain.bif", "--out", "m"]
+    assert run(capsys, *words, "--observe", "wet=yes:0.9,no:0.1")[0] == 0
+    network = MarkovNetwork.from_bif("rain.bif")
+    p = exact.prepare(network).marginals({"wet": {"yes": 0.9, "no": 0.1}})
+    np.testing.assert_allclose(io.read_result("m")[0], p["rain"], rtol=1e-6)
+    code, _, told = run(capsys, *words, "--observe", "wet=yes:0.9")
+    assert (code, "likelihoods of 1 of 2 values" in told) == (1, True)
+    code, _, told = run(capsys, *words, "--observe", "wet=yess:0.9,no:1")
+    assert (code, "Did you mean 'yes'?" in told) == (1, True)
+    (files / "colon.bif").write_text(
+        RAIN.replace("{ no, yes }; }\nprob", '{ no, "yes:1" }; }\nprob')
+    )
+    code, _, told = run(capsys, "info", "colon.bif", "--observe", "wet=yes:1")
+    assert (code, told) == (0, "")
 
 
 def test_large_values_have_all_their_digits(files, capsys):

@@ -1058,8 +1058,8 @@ MUTANTS = {
     ),
     "values that are left named as the first ones": Mutant(
         "exact/elimination/reduce.py",
-        "found[i, : left.size] = every[left]",
-        "found[i, : left.size] = every[: left.size]",
+        "sizes[:, np.newaxis]] = every[left]",
+        "sizes[:, np.newaxis]] = every[np.concatenate([np.arange(k) for k in sizes])]",
         check_exact_draws,
         "a draw is possible",
     ),

@@ -606,8 +606,8 @@ MUTANTS = {
     ),
     "constants of barren variables counted twice": Mutant(
         PLAN,
-        "math.fsum(tops[n:])",
-        "math.fsum(tops)",
+        "math.fsum(tops[n:].tolist())",
+        "math.fsum(tops.tolist())",
         check_answers,
         ".",
     ),

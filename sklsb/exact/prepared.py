@@ -144,7 +144,7 @@ class _Engine:
     def filled(self, logs: Array, sources: _Sources) -> _Engine:
         """Return the same plan with other entries, whose logarithms are given."""
         n = self.plan.log_tables.size
-        entries: Array = np.bincount(sources.at, logs[sources.entry], n)
+        entries = np.bincount(sources.at, logs[sources.entry], n).astype(np.float64, copy=False)
         constant = math.fsum(logs[sources.constant].tolist())
         model = replace(self.found.model, constant=constant)
         return _Engine(replace(self.found, model=model), self.plan.filled(entries))
@@ -165,16 +165,17 @@ class _Engine:
                 factors.append(Factor(free, left.reshape([sizes[i] for i in free])))
             else:
                 constant.append(left.ravel())
-        at, entry, start = [constant[0]], [constant[0]], 0
+        start, at, entry = 0, [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for (scope, members), size in zip(self.plan.joined, self.plan.sizes.tolist(), strict=True):
             shape = tuple(sizes[u] for u in scope)
             for f in members:
                 if f < len(factors):  # those after them are of evidence
                     spread = spread_over(scope, factors[f], sizes)
-                    entry.append(np.broadcast_to(spread, shape).ravel())
-                    at.append(np.arange(start, start + size))
+                    entry.append(np.broadcast_to(spread, shape).ravel().astype(np.int64))
+                    at.append(np.arange(start, start + size, dtype=np.int64))
             start += size
-        return _Sources(*map(np.concatenate, (at, entry, constant)), struck)
+        parts = np.concatenate(at), np.concatenate(entry), np.concatenate(constant)
+        return _Sources(*parts, struck)
 
 
 class Prepared:

@@ -193,7 +193,7 @@ def _check_row(
 ) -> None:
     child, parents = table.child, table.parents
     where = _row(parents, [states[p][i] for p, i in zip(parents, at, strict=True)])
-    missing = [states[child][i] for i in np.flatnonzero(np.isnan(row))]
+    missing = [states[child][i] for i in np.flatnonzero(np.isnan(row)).tolist()]
     if missing:
         what = f"the values {missing!r:.100} of" if len(missing) < row.size else ""
         raise ValueError(f"the table of {child!r} lacks {what} row {where}; give all rows.")

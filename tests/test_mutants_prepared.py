@@ -1,0 +1,126 @@
+"""Errors planted in prepared plans, sensitivities, conditional tables and evidence."""
+
+import numpy as np
+import pytest
+from planted import Mutant, cases, checks, imported
+
+PREPARED, PASSES, TABLES = "exact/prepared.py", "exact/elimination/passes.py", "targets/_tables.py"
+RAIN, WET = [0.8, 0.2], [[0.9, 0.1], [0.2, 0.8]]
+SHOES = [[0.7, 0.3], [0.4, 0.6]]
+
+
+def network(package, rain=RAIN):
+    names, tables = ["rain", "wet", "shoes"], [((0,), rain), ((0, 1), WET), ((1, 2), SHOES)]
+    return package.MarkovNetwork([2, 2, 2], tables, names)
+
+
+def posterior(rain=RAIN, wet=(0.0, 1.0), shoes=(1.0, 1.0)):
+    """Return p(rain | evidence) by sums over all states."""
+    p = np.einsum("r,rw,ws,w,s->r", rain, WET, SHOES, wet, shoes)
+    return p / p.sum()
+
+
+def check_questions(package):
+    plan = package.exact.prepare(network(package))
+    for _ in range(2):
+        found = plan.marginals({"wet": 1})["rain"]
+        np.testing.assert_allclose(found, posterior(), err_msg="given wet grass")
+        found = plan.marginals({"wet": {0: 0.5, 1: 1.0}})["rain"]
+        np.testing.assert_allclose(found, posterior(wet=(0.5, 1.0)), err_msg="given likelihoods")
+        found = plan.marginals(None, ["rain"])["rain"]
+        np.testing.assert_allclose(found, RAIN, err_msg="given nothing")
+    z = np.einsum("r,rw,w->", RAIN, WET, (0.5, 2.0))
+    log_z = plan.log_partition({"wet": {0: 0.5, 1: 2.0}})
+    assert log_z == pytest.approx(np.log(z)), "log Z has the likelihoods"
+
+
+def check_other_tables(package):
+    plan = package.exact.prepare(network(package))
+    found = plan.with_tables([[0.5, 0.5], WET, SHOES]).marginals({"wet": 1})["rain"]
+    np.testing.assert_allclose(found, posterior([0.5, 0.5]), err_msg="given other tables")
+    certain = package.exact.prepare(network(package, [1.0, 0.0]))
+    found = certain.with_tables([RAIN, WET, SHOES]).marginals({"wet": 1})["rain"]
+    np.testing.assert_allclose(found, posterior(), err_msg="values that were excluded are back")
+
+
+def check_sensitivity(package):
+    plan = package.exact.prepare(network(package))
+    found = plan.sensitivity({"rain": 1}, {"shoes": 1})[0]
+    seen = {"wet": (1.0, 1.0), "shoes": (0.0, 1.0)}
+    ends = [posterior([0.8, 0.2 + step], **seen)[1] for step in (1e-6, -1e-6)]
+    slope = (ends[0] - ends[1]) / 2e-6
+    assert found[1] == pytest.approx(slope, abs=1e-7), "derivatives are those of the posterior"
+
+
+def check_tables(package):
+    tables = {
+        "rain": {"no": 0.8, "yes": 0.2},
+        "wet": {"no": {"no": 0.9, "yes": 0.1}, "yes": {"yes": 0.8, "no": 0.2}},
+    }
+    found = package.MarkovNetwork.from_tables(tables, {"wet": ["rain"]})
+    np.testing.assert_array_equal(found.factors[1][1], WET, err_msg="rows by name")
+    with pytest.raises(ValueError, match="sums to"):
+        package.MarkovNetwork.from_tables({"rain": {"no": 0.8, "yes": 0.3}})
+
+
+def check_soft_evidence(package):
+    soft = network(package).condition({"wet": {0: 0.5, 1: 2.0}})
+    hard = network(package).condition({"wet": 1})
+    x = [1, 1, 0]
+    gain = float(soft.log_prob(x) - hard.log_prob(x))
+    assert gain == pytest.approx(np.log(2.0)), "log p gains the likelihood of the value"
+
+
+MUTANTS = {
+    "messages of earlier evidence kept": Mutant(
+        PASSES, "marks[bucket] = True", "marks[bucket] = False; break", check_questions, "given"
+    ),
+    "likelihoods scaled in log Z": Mutant(
+        PREPARED,
+        "return elimination.log_sum + log_divisor",
+        "return elimination.log_sum",
+        check_questions,
+        "log Z has the likelihoods",
+    ),
+    "excluded values that never come back": Mutant(
+        PREPARED,
+        "if flat[self._sources.struck].any():",
+        "if False:",
+        check_other_tables,
+        "excluded",
+    ),
+    "a derivative that forgets the evidence": Mutant(
+        "exact/sensitivity.py",
+        "(ratio * a - p * b) / z",
+        "ratio * a / z",
+        check_sensitivity,
+        "derivatives",
+    ),
+    "rows of tables in the order of the first": Mutant(
+        TABLES,
+        "result[(*at, _place(states, child, value, child))] = p",
+        "result[(*at, list(row).index(value))] = p",
+        check_tables,
+        "rows",
+    ),
+    "likelihoods of all values alike": Mutant(
+        "targets/_evidence.py",
+        "weights[place] = float(likelihood)",
+        "weights[place] = float(likelihood > 0)",
+        check_soft_evidence,
+        "gains",
+    ),
+}
+
+CHECKS = dict.fromkeys(mutant.check for mutant in MUTANTS.values())
+
+
+@pytest.mark.parametrize("name", [*cases(MUTANTS)])
+def test_a_planted_error_is_found(name):
+    MUTANTS[name].must_be_found()
+
+
+@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
+def test_the_package_itself_passes(check):
+    with imported() as package:
+        check(package)
