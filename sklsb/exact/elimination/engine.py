@@ -227,7 +227,8 @@ class Elimination:
     def configuration(self, c: int) -> NDArray[np.int64]:
         """Return values of the variables conditioned on; 0 for the others."""
         x = np.zeros(self.sizes.size, dtype=np.int64)
-        x[self.found.given] = np.unravel_index(c, self._shape) if self._shape else []
+        if self._shape:
+            x[self.found.given] = np.unravel_index(c, self._shape)
         return x
 
     @contextmanager
@@ -363,6 +364,8 @@ class Elimination:
 
     def _mean(self, of_configuration: Callable[[int], Array], shape: tuple[int, ...]) -> Array:
         """Average over the configurations, weighted by their probabilities."""
+        if self.log_sums.size == 1 and self.forward(0) > -math.inf:
+            return of_configuration(0)
         result, total, top = np.zeros(shape), 0.0, -math.inf
         for c in range(self.log_sums.size):
             value = self.forward(c)
@@ -380,32 +383,34 @@ class Elimination:
 
     def marginals(self) -> Array:
         """Probability of each value of each variable, of shape (n_sites, values)."""
-        k = int(self.sizes.max(initial=1))
-        order, given = self.found.order, self.found.given
-        summed = np.zeros((self.sizes.size, k), dtype=np.bool_)
-        summed[order] = np.arange(k) < self.sizes[order, np.newaxis]
+        is_left, is_summed, places = self._masks
+        given = self.found.given
 
         def of_messages() -> Array:
             self._at = None  # the way back may use messages up
-            return self.passes.marginals(k)[summed]
+            return self.passes.marginals(is_left.shape[1])[is_summed]
 
         def of_configuration(c: int) -> Array:
-            found = np.zeros(summed.shape)
-            found[summed] = self._resolved(c, of_messages)
-            found[given, self.configuration(c)[given]] = 1.0
+            found = np.zeros(is_left.shape)
+            found[is_summed] = self._resolved(c, of_messages)
+            if given:
+                found[given, self.configuration(c)[given]] = 1.0
             return found
 
-        found = self._mean(of_configuration, (self.sizes.size, k))
+        found = self._mean(of_configuration, is_left.shape)
         found[self.sizes == 1, 0] = 1.0
         result = np.zeros((self.sizes.size, len(self.target.values)))
-        result[self._places] = found[np.arange(k) < self.sizes[:, np.newaxis]]
+        result[places] = found[is_left]
         return result
 
     @cached_property
-    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Variables and indices of all values left."""
+    def _masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], tuple[Any, ...]]:
+        """Which entries are of values left, which of these of variables summed out, and values."""
+        is_left = np.arange(int(self.sizes.max(initial=1))) < self.sizes[:, np.newaxis]
+        is_summed = np.zeros_like(is_left)
+        is_summed[self.found.order] = is_left[self.found.order]
         values = np.concatenate([*self.model.values, np.empty(0, np.int64)])
-        return np.repeat(np.arange(self.sizes.size), self.sizes), values
+        return is_left, is_summed, (np.repeat(np.arange(self.sizes.size), self.sizes), values)
 
     @cached_property
     def _names(self) -> NDArray[Any]:

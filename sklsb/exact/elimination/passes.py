@@ -346,22 +346,23 @@ class Passes:
         self.memory[buckets.belief[self.roots]] = 1.0
         self._go_back(lambda first, end: self._spread(first, end, result))
         eliminated = buckets.variable[(buckets.message >= 0) & self.wanted]
-        result[eliminated] /= result[eliminated].sum(axis=1, keepdims=True)
+        found = result[eliminated]
+        result[eliminated] = found / found.sum(axis=1, keepdims=True)
         return result
 
     def _spread(self, first: int, end: int, result: Array) -> None:
         """Go back through some buckets; add to the probabilities of their variables' values."""
         settings = self.mode, _SPREAD_BUDGET[self.mode]
         shared = [i for i in self._shared if self.plan.n_pieces[i] > 1]
-        progress = np.array([end - 1, 0, first])
+        progress, state = np.array([end - 1, 0, first]), (self.memory, self.base, self._room)
         while progress[0] >= first:
             if progress[0] in shared:
                 self._spread_shared(int(progress[0]), result)
                 progress[0] -= 1
                 continue
             progress[2] = max([first, *(i + 1 for i in shared if i < progress[0])])
-            state = self.memory, self.base, self._room, result, self.wanted
-            self.progress(int(spread(self.plan.buckets, *state, progress, settings)))
+            mine = result, self.wanted, progress, settings
+            self.progress(int(spread(self.plan.buckets, *state, *mine)))
 
     def _spread_shared(self, i: int, result: Array) -> None:
         """Pass on one belief in pieces; sums do not depend on the number of threads."""
