@@ -44,6 +44,20 @@ def check_visits(package):
         anew("test_starts").test_visits_are_counted_in_sweeps(index)
 
 
+def check_expectation(package):
+    tests = anew("test_expectation")
+    tests.test_exact_means_and_variances_are_those_of_enumeration("network")
+    tests.test_functions_of_means_and_arrays()
+    tests.test_visits_of_replicas_widen_errors()
+
+
+def check_pictures(package):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("networkx")
+    tests = anew("test_plot")
+    tests.test_edges_are_as_strong_as_couplings()
+
+
 def check_lost(package):
     """Chains that have lost a rare value that chains keep do not agree, whatever R-hat says."""
     tally = inside(package, "diagnostics.tally")
@@ -382,6 +396,8 @@ def check_joined(package):
 
 
 CHECKS = [
+    check_expectation,
+    check_pictures,
     check_visits,
     check_lost,
     check_tally,
@@ -418,6 +434,27 @@ CHECKS = [
 
 MUTANTS = {
     # What is said of draws
+    "means given a value not weighted by its probability": Mutant(
+        "diagnostics/expectation.py",
+        "variance += p[i, k] * alone",
+        "variance += alone",
+        check_expectation,
+        ".",
+    ),
+    "errors by visits that are those of one visit": Mutant(
+        "diagnostics/expectation.py",
+        ".std(axis=0) * np.sqrt(len(sizes) - 1.0)",
+        ".std(axis=0)",
+        check_expectation,
+        ".",
+    ),
+    "couplings drawn without their sign": Mutant(
+        "plot.py",
+        "else _POSITIVE if s > 0 else _NEGATIVE",
+        "else _POSITIVE",
+        check_pictures,
+        ".",
+    ),
     "visits to the first of two values counted as those of the second": Mutant(
         TALLY,
         "seen = n_looks - seen if two and index == 0 else seen",

@@ -253,7 +253,11 @@ def test_a_notebook_gets_a_bar_that_moves(clock, monkeypatch):
         "IPython",
         SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None)),
     )
-    assert written(io.StringIO(), lambda: phase(clock)).count("\r") > 10
+    shown = written(io.StringIO(), lambda: phase(clock))
+    assert shown.count("\r") > 10
+    # The widget of a bar is not saved with the notebook, but this line is.
+    assert re.fullmatch(r"burn-in: 100%\|.+\| 100/100 \[.+\]", shown.splitlines()[-1])
+    assert shown.endswith("]\n")
 
 
 def test_a_long_phase_of_a_slow_function_is_never_silent(clock):

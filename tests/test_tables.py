@@ -249,3 +249,27 @@ def test_scopes_by_name():
         MarkovNetwork([2, 3], [(["rian"], [1, 2])], names=["rain", "river"])
     with pytest.raises(ValueError, match="scope of factor 0 names the variable 'a'"):
         MarkovNetwork([2, 3], [(["a"], [1, 2])])
+
+
+# ----------------------------------------------------------------- marginals without a target
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_marginals_become_rows_without_padding(path, named):
+    plain = MarkovNetwork([2, 3, 1], [((0, 1), [[1, 0, 0], [2, 0, 3]])])
+    target = MarkovNetwork.from_bif(path) if named else plain
+    found = exact.marginals(target)
+    table = to_frame(found)
+    assert table.equals(to_frame(found, target))
+    assert len(table) == target.cardinalities.sum()
+    np.testing.assert_allclose(table.groupby("variable")["p"].sum(), 1.0)
+    if not named:
+        assert table["value"].tolist() == [0, 1, 0, 1, 2, 0]
+        assert table["p"].round(3).tolist() == [0.167, 0.833, 0.5, 0, 0.5, 1]
+
+
+def test_marginals_of_a_grid_and_what_is_none():
+    grid = Ising.lattice(np.zeros((2, 2)), 0.2)
+    assert to_frame(exact.marginals(grid))["variable"].tolist()[2:4] == [(0, 1), (0, 1)]
+    with pytest.raises(TypeError, match=r"'x'\], which are not marginals, and target is missing"):
+        to_frame(exact.sample(grid, 3))

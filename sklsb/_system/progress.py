@@ -26,6 +26,8 @@ _SEGMENT_SECONDS = 0.1
 _PAUSE, _FIRST_PAUSE, _LATER_PAUSE = 0.1, 2.0, 10.0
 # Of a phase that lasts for long, the share that may pass between two lines in a file.
 _SHARE = 1 / 30
+# Width of the line that a notebook keeps.
+_COLUMNS = 100
 # From this count on, units have prefixes.
 _MANY = 10_000
 
@@ -187,16 +189,20 @@ class Progress:
             _SHOWN.remove(self)
             self._show(last=True)
             self._bar.close()
+            if self._in_notebook:  # which saves no bar
+                sys.stderr.write(f"{self._last_line()}\n")
 
     def _new_bar(self) -> Any:
         from tqdm.auto import tqdm
 
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        self._moves = hasattr(shell, "kernel") or sys.stderr.isatty()
+        self._in_notebook = hasattr(shell, "kernel")
+        self._moves = self._in_notebook or sys.stderr.isatty()
         shape = None
         if not self._unit:
             shape = "{l_bar}{bar}| [{elapsed}<{remaining}" if self._total else "{desc}: [{elapsed}"
             shape += "{postfix}]"
+        self._shape = shape
         return tqdm(
             desc=self.what,
             total=self._total,
@@ -204,6 +210,7 @@ class Progress:
             unit_scale=(self._total or 0) >= _MANY,
             bar_format=shape,
             dynamic_ncols=self._moves,
+            leave=not self._in_notebook,
             file=sys.stderr if self._moves else _Log(sys.stderr),
             delay=0 if self._moves else math.inf,  # then it writes nothing by itself
         )
@@ -225,6 +232,10 @@ class Progress:
             self._rows_due = now + pause
         self._bar.set_postfix_str(", ".join(parts))
         self._due = now + (_PAUSE if self._moves else pause)
+
+    def _last_line(self) -> str:
+        own = {"bar_format": self._shape, "ncols": _COLUMNS}
+        return str(self._bar.format_meter(**self._bar.format_dict | own))
 
     def _say(self, line: str) -> None:
         self._bar.write(line, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.draws import to_frame
+from sklsb.diagnostics.expectation import expectation
 from sklsb.diagnostics.marginals import marginals
 from sklsb.diagnostics.measures import autocorrelation, best_state, ess, mmd, paper_ess
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
@@ -16,6 +17,7 @@ __all__ = [
     "best_state",
     "disagreement",
     "ess",
+    "expectation",
     "marginals",
     "mmd",
     "paper_ess",

@@ -1,5 +1,6 @@
 """Draws as labelled arrays: xarray.Dataset, ArviZ InferenceData and DataTree."""
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,10 @@ def value_labels(values: tuple[int, ...], names: Sequence[tuple[Any, ...]] | Non
 
 def value_coords(target: Target) -> dict[str, Any]:
     """Return coordinates of the dimension ``state``, and the names of values if any."""
-    names = target.state_names
+    names, sizes = target.state_names, target.cardinalities
     coords: dict[str, Any] = {"state": value_labels(target.values, names)}
+    if (sizes < len(target.values)).any():
+        coords["n_values"] = (target.dims, sizes.reshape(target.shape))
     if names is not None:
         padded = [own + ("",) * (len(target.values) - len(own)) for own in names]
         words = np.array(padded, dtype=str).reshape(*target.shape, len(target.values))
@@ -151,7 +154,7 @@ def named_columns(x: States, target: Target) -> dict[Any, Any]:
     }
 
 
-def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
+def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
     """Return draws as a table: a row for each draw, a column for each variable.
 
     Marginals become a table with a row for each value that a variable has.
@@ -162,7 +165,8 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
         As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`; or by
         `marginals` or `sklsb.exact.marginals`.
     target : Target
-        What was sampled or maximised.
+        What was sampled or maximised; optional for marginals, whose names are then those of the
+        coordinates.
 
     Returns
     -------
@@ -177,6 +181,8 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     ValueError
         If draws are not states of this target, or a variable is called like one of the other
         columns.
+    TypeError
+        If the target is missing, and draws are not marginals.
 
     See Also
     --------
@@ -189,10 +195,21 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     >>> rain = MarkovNetwork([2, 2], [((0, 1), [[8, 1], [1, 4]])], names=["rain", "wet"])
     >>> to_frame(exact.sample(rain, 3, random_state=0), rain).columns.tolist()
     ['chain', 'draw', 'rain', 'wet']
+    >>> to_frame(exact.marginals(rain))
+      variable  value         p  mcse
+    0     rain      0  0.642857   0.0
+    1     rain      1  0.357143   0.0
+    2      wet      0  0.642857   0.0
+    3      wet      1  0.357143   0.0
     """
     check_order(draws, target)
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)
+    if target is None:
+        raise TypeError(
+            f"draws has {sorted(map(str, draws.variables))}, which are not marginals, and target "
+            "is missing; give to_frame(draws, target)."
+        )
     draws = as_draws(draws)
     states = flat_states(draws, target)
     n_chains, n_draws = draws["x"].shape[:2]
@@ -210,17 +227,28 @@ def to_frame(draws: xr.Dataset, target: Target) -> "pd.DataFrame":
     return frame(columns | named, len(states))
 
 
-def _marginals_frame(found: xr.Dataset, target: Target) -> "pd.DataFrame":
+def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame":
     """Return a row for each value of each variable, under their names."""
-    sites, places = np.nonzero(np.arange(len(target.values)) < target.cardinalities[:, np.newaxis])
-    names, called = target.names, target.state_names or [target.values] * target.n_sites
-    shape = target.n_sites, len(target.values)
-    of_sites = {name: found[name].values.reshape(shape) for name in ("p", "mcse")}
+    p = found["p"].transpose(..., "state")
+    shape = -1, p.shape[-1]
+    dims = [found[dim].values.tolist() for dim in p.dims[:-1]]
+    names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
+    names = names if target is None else target.names
+    labels = found.get("state_name", found["state"]).values
+    called: Any = np.broadcast_to(labels, p.shape).reshape(shape).tolist()
+    if target is not None:
+        called = target.state_names or called
+    sizes = (
+        found["n_values"].values.ravel() if "n_values" in found else np.full(len(names), shape[1])
+    )
+    sites, places = np.nonzero(np.arange(shape[1]) < sizes[:, np.newaxis])
     columns: dict[Any, Any] = {
         "variable": [names[i] for i in sites],
         "value": [called[i][k] for i, k in zip(sites, places, strict=True)],
     }
-    return frame(columns | {k: v[sites, places] for k, v in of_sites.items()}, len(sites))
+    for name in ("p", "mcse"):
+        columns[name] = found[name].transpose(*p.dims).values.reshape(shape)[sites, places]
+    return frame(columns, len(sites))
 
 
 def frame(columns: dict[Any, Any], n: int) -> "pd.DataFrame":

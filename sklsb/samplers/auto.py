@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.html import Candidates
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.ensembles.streams import Streams
@@ -482,7 +483,7 @@ class _Choice:
             "transitions": [run.n_transitions for run in runs],
             "in_last_round": found.in_last_round,
         }
-        return xr.Dataset(
+        return Candidates(
             {name: ("candidate", values) for name, values in columns.items()},
             coords={"candidate": found.names},
             attrs={"chosen": self.chosen},

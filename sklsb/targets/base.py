@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
+_FEW_NAMES = 10  # in a notebook
 
 
 def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -445,6 +446,34 @@ class Target(ABC):
         leading = states.shape[:-1]
         return states.reshape(math.prod(leading), self.n_sites), leading
 
+    def plot(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw variables and couplings: `sklsb.plot.graph` of this target."""
+        import sklsb
+
+        return sklsb.plot.graph(self, *args, **kwargs)
+
+    def _repr_html_(self) -> str:
+        from sklsb._system.html import table
+
+        longest: tuple[Any, ...] = max(self.state_names or (self.values,), key=len)
+        values = ", ".join(map(str, longest))
+        first = ", ".join(str(self.label(i)) for i in range(min(self.n_sites, _FEW_NAMES)))
+        seen = [
+            f"{self.label(i)} = {value_name(self, i, value)}"
+            for i, value in zip(self.observed_sites.tolist(), self._observed(), strict=True)
+        ]
+        more = ", ..." if self.n_sites > _FEW_NAMES else ""
+        rows = [
+            (type(self).__name__, repr(self)),
+            (f"{self.n_sites} variables", first + more),
+            (f"{self.cardinalities.max(initial=0)} values at most", values),
+        ]
+        return table([*rows, (f"{len(seen)} observed", ", ".join(seen))] if seen else rows)
+
+    def _observed(self) -> list[int]:
+        """Return the values of `observed_sites`."""
+        return []
+
     def __getstate__(self) -> dict[str, Any]:
         cls, state = type(self), cast(dict[str, Any], object.__getstate__(self))
         return {
@@ -521,6 +550,9 @@ class Conditioned(Target):
     @property
     def observed_sites(self) -> NDArray[np.int64]:
         return self.sites
+
+    def _observed(self) -> list[int]:
+        return list(self.observed.tolist())
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         return self._inner.guard(chains)

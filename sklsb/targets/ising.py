@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
-from sklsb.targets._checks import finite_array, positive
+from sklsb.targets._checks import finite_array, positive, refuse
 from sklsb.targets._evidence import Weights
 from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
 from sklsb.targets._images import image_field, read_pixels
-from sklsb.targets._names import plain
+from sklsb.targets._names import aligned, plain
 
 if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
@@ -336,6 +336,69 @@ class Ising(GraphTarget):
         constant = 0.5 * float(quarter.sum() + once.sum())
         field = quarter.sum(axis=1)
         return cls._from_energy(couplings, field, constant + offset, beta, labels, "BINARY")
+
+    @classmethod
+    def from_binary(cls, weights: Any, thresholds: ArrayLike | None = None) -> Ising:
+        r"""Pairwise model of variables that are 0 or 1, as of symptoms or of species at a site.
+
+        .. math:: \log p = \sum_i \tau_i z_i + \sum_{i<j} w_{ij} z_i z_j, \qquad
+                  z_i = (1 + x_i) / 2 \in \{0, 1\}
+
+        an Ising model with a constant and
+
+        .. math:: J_{ij} = w_{ij} / 4, \qquad h_i = \tau_i / 2 + \sum_j w_{ij} / 4
+
+        Weights are log odds ratios: where j becomes 1, the log odds of i = 1 rise by
+        :math:`w_{ij}` [1]_. The same model in the coding -1 and +1 has other parameters.
+
+        Parameters
+        ----------
+        weights : array_like or sparse matrix of shape (n_sites, n_sites), or networkx graph
+            Symmetric weights w, 0 on the diagonal. Nodes, and the columns of a data frame, are the
+            names of the sites.
+        thresholds : array_like of shape (n_sites,) or float, optional
+            Log odds tau of 1 where all others are 0; zero if not given. A Series is put in the
+            order of the sites by its labels.
+
+        Returns
+        -------
+        Ising
+            ``log_prob(x)`` is the formula, constant included, so `sklsb.exact.log_partition` is
+            that of this coding. Draws are -1 and +1, under the names "0" and "1", which evidence
+            and tables use.
+
+        Raises
+        ------
+        ValueError
+            If the weights are not square, symmetric and finite, or have a diagonal.
+        TypeError
+            If the weights or thresholds are not real numbers, or the graph is directed.
+
+        References
+        ----------
+        .. [1] C. D. van Borkulo et al., "A new method for constructing networks from binary data",
+           Scientific Reports 4 (2014).
+
+        Examples
+        --------
+        >>> from sklsb import Ising
+        >>> target = Ising.from_binary([[0, 2], [2, 0]], thresholds=[-1, -0.5])
+        >>> target.log_prob([[-1, -1], [1, -1], [-1, 1], [1, 1]])
+        array([ 0. , -1. , -0.5,  0.5])
+        >>> target.condition({0: 1}).log_prob([[-1, 1], [1, 1]])
+        array([-inf,  0.5])
+        """
+        matrix, labels = symmetric_matrix(weights, "weights")
+        loops = matrix.diagonal()
+        refuse(
+            loops != 0, loops, "weights.diagonal()", "it must be 0: thresholds hold what is of one"
+        )
+        given, labels = aligned(thresholds, labels, len(loops), "thresholds")
+        linear = finite_array(given, "thresholds", loops.shape)
+        problem = sp.csr_array(-0.5 * matrix - sp.diags_array(linear))
+        model = cls._from_quadratic(problem, 0.0, 1.0, labels)
+        model.state_names = (("0", "1"),) * model.n_sites
+        return model
 
     @classmethod
     def from_maxcut(cls, weights: Any, beta: float = 1.0) -> Ising:

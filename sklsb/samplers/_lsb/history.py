@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._system.html import Candidates
 from sklsb.balancing.learning import PLACES, History, Trace
 from sklsb.targets.base import Target
 from sklsb.trials.race import Outcome
@@ -59,7 +60,7 @@ def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
 def candidates_table(outcome: Outcome) -> xr.Dataset:
     """Return what the pilot measured, by candidate."""
     names = [name for name in outcome._fields if name not in ("names", "robust", "learned")]
-    return xr.Dataset(
+    return Candidates(
         {name: ("candidate", getattr(outcome, name)) for name in names},
         coords={"candidate": outcome.names},
         attrs={"chosen": outcome.best},

@@ -1,0 +1,292 @@
+"""Means, variances and other functions of means, of draws with errors or exact."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.diagnostics.batches import batch_errors
+from sklsb.diagnostics.draws import as_draws
+from sklsb.targets._checks import real_array
+from sklsb.targets._evidence import site_called, sites_by_name, value_name
+from sklsb.targets.base import Target
+
+Array = NDArray[np.float64]
+Terms = list[tuple[tuple[int, ...], Array]]
+# Batches of each chain, at least.
+_BATCHES = 64
+
+
+class Expectation(NamedTuple):
+    """A value with its standard error, 0 if it is exact."""
+
+    value: Any
+    mcse: Any
+
+
+def expectation(
+    source: xr.Dataset | Target,
+    function: Any = None,
+    target: Target | None = None,
+    *,
+    of: str | Callable[[Array], Any] = "mean",
+) -> Expectation:
+    r"""Mean, variance or another statistic of a function of the state, with its standard error.
+
+    From draws, with the jackknife over m batches of consecutive draws:
+
+    .. math:: \hat\theta = g(\bar f), \qquad
+              \mathrm{mcse}^2 = \frac{m - 1}{m} \sum_b
+              \left(\hat\theta_{(b)} - \hat\theta_{(\cdot)}\right)^2
+
+    where :math:`\hat\theta_{(b)}` leaves batch b out. For a mean this is the error by batch means.
+    From a target it is exact, by elimination: of sums of functions of a few variables each,
+
+    .. math:: \mathrm{E} f = \sum_S \sum_{x_S} p(x_S) f_S(x_S)
+
+    Parameters
+    ----------
+    source : xarray.Dataset or Target
+        Draws as returned by ``sample``, or a target that offers its factors (`Target.log_factors`).
+    function : None, str, callable or list of (variables, table), optional
+        None is log p, and "sum" the sum of the numbers of all variables, for an `Ising` its
+        magnetisation. For draws another name is a statistic that was recorded, and a callable takes
+        states of shape (n, \*target.shape), as int64, and returns n numbers or arrays. A list holds
+        the terms of a sum: variables by name, and an array whose axes are their values.
+    target : Target, optional
+        What was sampled, if ``function`` is a list and ``source`` are draws.
+    of : {"mean", "variance", "binder"} or callable, default="mean"
+        The statistic: "binder" is :math:`1 - \langle f^4 \rangle / (3 \langle f^2 \rangle^2)`
+        [1]_. A callable takes the means of the numbers that ``function`` returns.
+
+    Returns
+    -------
+    value, mcse : float or ndarray
+        As a named tuple. From a target, mcse is 0. From draws it is NaN if there are fewer than 8
+        batches, or the function is the same in all draws.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is not as described. For a target ``of`` is "mean", or "variance" if each
+        term is of one variable: `sklsb.exact.sample` makes independent draws for others.
+
+    Notes
+    -----
+    The specific heat of each site of an `Ising` or `Potts` model is the variance of log p over the
+    number of sites; the susceptibility, that of the "sum". The error is the largest one by batches
+    and longer batches, by halves of chains if these disagree, and by the visits of
+    `sklsb.ParallelTempering`; but modes that no chain visited leave no trace.
+
+    Exact sums over pairs, and variances, take one elimination for each value of each variable.
+
+    References
+    ----------
+    .. [1] K. Binder, "Finite size scaling analysis of Ising model block distribution functions",
+       Zeitschrift fuer Physik B 43 (1981).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklsb import Ising, exact
+    >>> from sklsb.diagnostics import expectation
+    >>> grid = Ising.lattice(np.full((4, 4), 0.1), coupling=0.3)
+    >>> round(expectation(grid, "sum", of="variance").value, 3)
+    56.301
+    >>> draws = exact.sample(grid, 10_000, random_state=0)
+    >>> found = expectation(draws, "sum", of="variance")
+    >>> bool(abs(found.value - 56.301) < 3 * found.mcse)
+    True
+    """
+    if not (callable(of) or (isinstance(of, str) and of in ("mean", "variance", "binder"))):
+        raise ValueError(
+            f'of is {of!r}; give "mean", "variance", "binder" or a function of the means.'
+        )
+    if isinstance(source, Target):
+        return Expectation(_exact(source, function, of), 0.0)
+    if not isinstance(source, xr.Dataset):
+        raise TypeError(
+            f"source is of type {type(source).__name__}; give draws, as sample returns them, or a "
+            "target."
+        )
+    draws = as_draws(source)
+    values = _values(draws, function, target)
+    if not values.size or not np.isfinite(values).all():
+        raise ValueError(
+            f"function gave {values.size} numbers, {(~np.isfinite(values)).sum()} of which are not "
+            "finite; an expectation needs finite numbers of at least one draw."
+        )
+    visit = draws["visit"].values if "visit" in draws.coords else None
+    return _of_draws(values, of, visit)
+
+
+def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
+    """Return the function of each draw, shape (n_chains, n_draws, ...)."""
+    name = "lp" if function is None else function
+    if (
+        isinstance(name, str)
+        and name in draws.variables
+        and {"chain", "draw"} <= {*draws[name].dims}
+    ):
+        return np.asarray(draws[name].transpose("chain", "draw", ...).values, dtype=np.float64)
+    if "x" not in draws or (isinstance(name, str) and name != "sum"):
+        raise ValueError(
+            f"draws has {sorted(map(str, draws.variables))}, and function is {function!r}; give "
+            "one of these that has a number for each draw, or draws with their states x."
+        )
+    chains = draws["x"].values.astype(np.int64)
+    if name == "sum":
+        return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
+    if callable(name):
+        found = np.stack([real_array(name(x), "function(x)") for x in chains])
+        if found.shape[:2] != chains.shape[:2]:
+            raise ValueError(
+                f"function returned the shape {found.shape[1:]} for {chains.shape[1]} states; it "
+                "must return a number or an array for each."
+            )
+        return found.astype(np.float64)
+    if not isinstance(target, Target):
+        raise TypeError(
+            f"function is {function!r:.100} and target is {target!r}; for a list of terms give the "
+            "target that was sampled, else a callable or a name."
+        )
+    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], -1))
+    terms = _terms(target, function)
+    zero = np.zeros(chains.shape[:2])
+    return sum((table[tuple(places[:, :, i] for i in s)] for s, table in terms), zero)
+
+
+def _terms(target: Target, function: Any) -> Terms:
+    """Return the terms of a sum, variables by site."""
+    if function is None:
+        return target.log_factors or []
+    if isinstance(function, str) and function == "sum":
+        cards = target.cardinalities.tolist()
+        return [((i,), np.array(target.values[:k], dtype=float)) for i, k in enumerate(cards)]
+    listed = isinstance(function, Sequence) and not isinstance(function, str)
+    if not listed or not all(isinstance(term, Sequence) and len(term) == 2 for term in function):
+        raise TypeError(
+            f'function is {function!r:.100}; for a target give None (log p), "sum", or a list of '
+            "(variables, table). Draws of exact.sample take any function."
+        )
+    by_name, terms = sites_by_name(target), []
+    for variables, given in function:
+        if isinstance(variables, str) or not isinstance(variables, Sequence):
+            raise TypeError(
+                f"function has a term over {variables!r}; give a list of variables, as "
+                f"[{variables!r}]."
+            )
+        scope = tuple(site_called(target, by_name, v, "function names") for v in variables)
+        table = real_array(given, f"the table of {list(variables)}").astype(np.float64)
+        shape = tuple(target.cardinalities[list(scope)].tolist())
+        if table.shape != shape or len({*scope}) < len(scope) or not np.isfinite(table).all():
+            raise ValueError(
+                f"the table of {list(variables)} has shape {table.shape}; give finite numbers of "
+                f"shape {shape}, one axis for each of different variables."
+            )
+        terms.append((scope, table))
+    return terms
+
+
+def _exact(target: Target, function: Any, of: Any) -> float:
+    """Return the mean or variance of a sum of terms, by elimination."""
+    import sklsb
+
+    p = sklsb.exact.marginals(target)["p"].values.reshape(target.n_sites, -1)
+    terms = _terms(target, function)
+    larger = [scope for scope, _ in terms if len(scope) > 1]
+    if of not in ("mean", "variance") or (of == "variance" and larger):
+        why = f" and a term of the {len(larger[0])} variables {larger[0]}" if larger else ""
+        raise ValueError(
+            f"of is {of!r}{why}; for a target it must be 'mean', or 'variance' where each term is "
+            "of one variable. Use expectation(exact.sample(target, n), ...) for others."
+        )
+    alone = np.zeros_like(p)
+    pairs: dict[int, list[tuple[int, Array]]] = {}
+    mean = 0.0
+    for scope, table in terms:
+        if not scope:
+            mean += float(table)
+        elif len(scope) == 1:
+            alone[scope[0], : len(table)] += table
+        elif len(scope) == 2:
+            pairs.setdefault(scope[0], []).append((scope[1], table))
+        else:
+            names = [target.label(i) for i in scope]
+            mean += _product(sklsb.exact.marginals(target, names)["p"].values, table)
+    of_sites = _product(p, alone)
+    if of == "variance":
+        moves = np.flatnonzero((alone != alone[:, :1]).any(axis=1)).tolist()
+        pairs = {i: [] for i in moves}
+    variance = 0.0
+    for i, others in pairs.items():
+        for k in np.flatnonzero(p[i]):
+            value = {target.label(i): value_name(target, i, target.values[k])}
+            given = sklsb.exact.marginals(target, evidence=value)["p"].values.reshape(p.shape)
+            for j, table in others:
+                mean += p[i, k] * _product(given[j, : table.shape[1]], table[k])
+            variance += p[i, k] * alone[i, k] * (_product(given, alone) - of_sites)
+    return float(variance if of == "variance" else mean + of_sites)
+
+
+def _product(p: Array, table: Array) -> float:
+    """Sum p times a table, which may be -inf where p is 0."""
+    hit = p > 0
+    return float((p[hit] * table[hit]).sum())
+
+
+def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation:
+    """Return a function of the means, with its error by batches and by visits."""
+    first = values[0, 0]
+    deviation = values - first  # of what never changes exactly 0
+    if of == "variance":
+        deviation -= deviation.mean(axis=(0, 1))
+        deviation = np.stack([deviation, deviation**2], axis=-1)
+        first = np.zeros(deviation.shape[2:])
+    elif of == "binder":
+        deviation = np.stack([values**2, values**4], axis=-1)
+        first, deviation = deviation[0, 0], deviation - deviation[0, 0]
+
+    def statistic(means: Array) -> Array:
+        if of == "mean":
+            return means
+        if of == "variance":
+            return np.asarray(means[..., 1] - means[..., 0] ** 2)
+        if of == "binder":
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.asarray(1.0 - means[..., 1] / (3.0 * means[..., 0] ** 2))
+        return np.stack([real_array(of(one), "of(means)") for one in means])
+
+    n_chains, n = values.shape[:2]
+    every, total = n_chains * n, deviation.sum(axis=(0, 1))
+
+    def left_out(sums: Array, sizes: Any) -> Array:
+        return statistic(first + (total - sums) / (every - sizes))
+
+    whole = left_out(np.zeros((1, *total.shape)), 0)[0]
+    size = max(1, n // _BATCHES)
+    n_batches = n // size
+    shape = (n_chains * n_batches, size, *total.shape)
+    sums = deviation[:, n - size * n_batches :].reshape(shape).sum(axis=1)
+    error = np.full(whole.shape, np.nan)
+    if every > size:
+        m = every / size
+        found = m * whole - (m - 1.0) * left_out(sums, size)
+        error = batch_errors(found.reshape(n_chains, n_batches, *whole.shape))
+    if visit is not None:
+        # Batches do not see how long a replica stays.
+        chain = np.broadcast_to(np.arange(n_chains)[:, np.newaxis], visit.shape)
+        pairs = np.stack([chain.ravel(), visit.ravel()], axis=1)
+        _, which, sizes = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+        sums = np.zeros((sizes.size, *total.shape))
+        np.add.at(sums, which.ravel(), deviation.reshape(every, *total.shape))
+        if sizes.size < 2:
+            error = np.full(whole.shape, np.nan)
+        else:
+            sizes = sizes.reshape(-1, *(1,) * total.ndim)
+            by_visit = left_out(sums, sizes).std(axis=0) * np.sqrt(len(sizes) - 1.0)
+            error = np.maximum(error, by_visit)
+    error = np.where(error > 0, error, np.nan)
+    return Expectation(whole[()], error[()])

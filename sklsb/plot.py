@@ -1,0 +1,319 @@
+"""Pictures of targets, marginals and draws, which the extra ``plot`` installs what they need for.
+
+Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import xarray as xr
+from numpy.typing import NDArray
+
+from sklsb.diagnostics.draws import as_draws, to_frame
+from sklsb.targets._evidence import value_called
+from sklsb.targets.base import Target
+
+__all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
+
+# Nodes of a graph, and bars, that a picture can show.
+_MOST_NODES, _MOST_BARS = 300, 80
+_DIFFERENT = "the last value"
+_POSITIVE, _NEGATIVE = "#2a6fbb", "#c8452f"
+
+
+def _axes(ax: Any, **figure: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("sklsb.plot needs matplotlib; run `pip install sklsb[plot]`.") from error
+    return pyplot.subplots(layout="constrained", **figure)[1]
+
+
+def _strengths(target: Target) -> dict[tuple[int, int], float]:
+    """Return the strength of each pair of neighbours: the coupling of an Ising model, or like it.
+
+    The largest deviation of log p from a sum of two terms, one for each of the pair; negative
+    where they prefer to differ.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for scope, table in target.log_factors or ():
+        least = np.min(table, initial=0.0, where=np.isfinite(table)) - 5.0
+        finite = np.maximum(table, least)  # zeros are strong, not infinitely so
+        for a in range(len(scope)):
+            for b in range(a):
+                t = np.moveaxis(finite, (b, a), (-2, -1))
+                t = t - t.mean(axis=-1, keepdims=True)
+                t = t - t.mean(axis=-2, keepdims=True)
+                t = t[..., 0, 0] if t.shape[-2:] == (2, 2) else np.abs(t)
+                largest = float(t.ravel()[np.abs(t).argmax()])
+                pair = min(scope[a], scope[b]), max(scope[a], scope[b])
+                found[pair] = found.get(pair, 0.0) + largest
+    return found
+
+
+def _shown_values(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
+    """Return the place of the value whose probability colours each node."""
+    if state is None:
+        return target.cardinalities - 1
+    values = [value_called(target, i, state, "state") for i in range(target.n_sites)]
+    return np.searchsorted(target.values, values)
+
+
+def graph(
+    target: Target,
+    marginals: xr.Dataset | None = None,
+    *,
+    state: Any = None,
+    layout: Any = None,
+    ax: Any = None,
+) -> Any:
+    """Draw the variables of a target and what couples them.
+
+    Nodes are coloured by the probability of one value, observed ones have a bold edge. Lines are
+    the wider, the stronger two variables are coupled: blue where equal values are favoured, red
+    where different ones are, grey where a variable has more than two values.
+
+    Parameters
+    ----------
+    target : Target
+        At most 300 variables, with factors or a graph.
+    marginals : xarray.Dataset, optional
+        Of `sklsb.exact.marginals` or `sklsb.diagnostics.marginals`. Nodes are white without.
+    state : value, optional
+        Whose probability is shown, by name; by default the last value of each variable.
+    layout : dict or callable, optional
+        Places of the variables by name, or a layout of networkx. By default a grid for a grid, and
+        ``networkx.kamada_kawai_layout`` for others.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        If there are too many variables, neither factors nor a graph, the marginals are of
+        another target, a variable has no such value, or the layout has no place for a variable.
+
+    Examples
+    --------
+    >>> from sklsb import Ising, exact, plot
+    >>> pair = Ising([[0.0, 0.5], [0.5, 0.0]], field=[0.2, 0.0])
+    >>> axes = plot.graph(pair, exact.marginals(pair))
+    """
+    if target.n_sites > _MOST_NODES:
+        raise ValueError(
+            f"target has {target.n_sites} variables; a picture of a graph shows at most "
+            f"{_MOST_NODES}. Plot marginals of some variables instead."
+        )
+    if target.graph is None and target.log_factors is None:
+        raise ValueError(
+            f"target is {target!r}, which has neither factors nor a graph; plot its marginals."
+        )
+    ax = _axes(ax)
+    import networkx as nx
+    from matplotlib import colormaps, colors
+    from matplotlib.cm import ScalarMappable
+
+    names = target.names
+    strength = _strengths(target)
+    if target.log_factors is None:
+        ends = (part.tolist() for part in sp.triu(target.graph, 1).nonzero())
+        strength = dict.fromkeys(zip(*ends, strict=True), 1.0)
+    made = nx.Graph()
+    made.add_nodes_from(range(target.n_sites))
+    made.add_edges_from(strength)
+    if layout is None and len(target.shape) == 2:
+        places = {i: (i % target.shape[1], -(i // target.shape[1])) for i in made}
+    elif isinstance(layout, dict):
+        missing = [name for name in names if name not in layout]
+        if missing:
+            raise ValueError(f"layout has no place for {missing[:3]}; give one for each variable.")
+        places = {i: layout[name] for i, name in enumerate(names)}
+    else:
+        places = (layout or nx.kamada_kawai_layout)(made)
+    largest = max([abs(s) for s in strength.values()], default=0.0) or 1.0
+    two = (target.cardinalities == 2).tolist()
+    nx.draw_networkx_edges(
+        made,
+        places,
+        edgelist=list(strength),
+        ax=ax,
+        width=[0.3 + 4.0 * abs(s) / largest for s in strength.values()],
+        edge_color=[
+            ("0.6" if not (two[i] and two[j]) else _POSITIVE if s > 0 else _NEGATIVE)
+            for (i, j), s in strength.items()
+        ],
+    )
+    shade: Any = ["white"] * target.n_sites
+    if marginals is not None:
+        p = np.asarray(marginals["p"]) if "p" in marginals else np.zeros(0)
+        if p.shape != (*target.shape, len(target.values)):
+            raise ValueError(
+                f"marginals has p of shape {p.shape}; give those of this target, of shape "
+                f"{(*target.shape, len(target.values))}."
+            )
+        p = p.reshape(target.n_sites, -1)
+        shown = p[np.arange(target.n_sites), _shown_values(target, p, state)]
+        scale = colors.Normalize(0.0, 1.0)
+        shade = colormaps["YlOrRd"](0.75 * scale(shown))
+        light = colormaps["YlOrRd"](np.linspace(0, 0.75))
+        key = ScalarMappable(scale, colors.LinearSegmentedColormap.from_list("", light))
+        ax.figure.colorbar(key, ax=ax, label=_probability_of(target, state), shrink=0.6)
+    many = target.n_sites > 40
+    seen = {*target.observed_sites.tolist()}
+    nx.draw_networkx_nodes(
+        made,
+        places,
+        ax=ax,
+        node_size=60 if many else 900 if target.n_sites > 15 else 2200,
+        node_color=shade,
+        edgecolors="black",
+        linewidths=[2.5 if i in seen else 0.6 for i in made],
+    )
+    if not many:
+        labels = {i: _label(name).replace(" ", "\n") for i, name in enumerate(names)}
+        if marginals is not None and _probability_of(target, state).endswith(_DIFFERENT):
+            called = target.state_names or [target.values[:k] for k in target.cardinalities]
+            labels = {i: f"{label}:\n{called[i][-1]}" for i, label in labels.items()}
+        nx.draw_networkx_labels(made, places, labels, ax=ax, font_size=8)
+    ax.margins(0.15)
+    ax.axis("off")
+    return ax
+
+
+def _label(name: Any) -> str:
+    return ",".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def _probability_of(target: Target, state: Any) -> str:
+    names = {own[-1] for own in target.state_names or ()}
+    if state is None and target.state_names is None and target.cardinalities.min() > 1:
+        names = {str(target.values[k - 1]) for k in target.cardinalities}
+    shown = state if state is not None else names.pop() if len(names) == 1 else _DIFFERENT
+    return f"probability of {shown}"
+
+
+def marginals(
+    after: xr.Dataset, before: xr.Dataset | None = None, *, variables: Any = None, ax: Any = None
+) -> Any:
+    """Draw probabilities with two standard errors, those before evidence beside them.
+
+    Of variables with two values the last one is shown; ``variables`` are names, for at most 80
+    bars. A ValueError says what cannot be shown.
+    """
+    tables = [to_frame(found) for found in (after, before) if found is not None]
+    rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
+    if any(other != rows for other in others):
+        raise ValueError(
+            f"after has {len(rows)} values of variables, and before {len(others[0])}, or of other "
+            "variables; give marginals of one target."
+        )
+    count = Counter(v for v, _ in rows)
+    unknown = [v for v in variables or () if v not in count]
+    kept = [
+        k
+        for k, (v, _) in enumerate(rows)
+        if (variables is None or v in variables)
+        and not (count[v] == 2 and k + 1 < len(rows) and rows[k + 1][0] == v)
+    ]
+    if unknown or not 0 < len(kept) <= _MOST_BARS:
+        why = f"and there is no {unknown[0]!r}" if unknown else f"which makes {len(kept)} bars"
+        raise ValueError(
+            f"variables is {variables!r:.200}, {why}; name variables of the marginals, for 1 to "
+            f"{_MOST_BARS} bars."
+        )
+    ax = _axes(ax, figsize=(5.0, 1.0 + 0.3 * len(kept)))
+    place = np.arange(len(kept))
+    height = 0.8 / len(tables)
+    for k, (table, colour) in enumerate(zip(tables, ("#f2a03d", "0.8"), strict=False)):
+        shown = table.iloc[kept]
+        ax.barh(
+            place + (k - 0.5 * (len(tables) - 1)) * height,
+            shown["p"],
+            height,
+            xerr=2 * shown["mcse"].fillna(0.0) if shown["mcse"].any() else None,
+            color=colour,
+            label=("after", "before")[k],
+        )
+    ax.set_yticks(place, [f"{_label(rows[k][0])} = {rows[k][1]}" for k in kept])
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 1), xlabel="probability")
+    ax.spines[["top", "right"]].set_visible(False)
+    if before is not None:
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    return ax
+
+
+def _series(draws: xr.Dataset, name: str) -> NDArray[np.float64]:
+    """Return numbers of shape (n_chains, n_draws)."""
+    found = as_draws(draws) if draws.sizes else draws
+    if name not in found.variables or {*found[name].dims} != {"chain", "draw"}:
+        raise ValueError(
+            f"draws has {sorted(map(str, draws.variables))}, and name is {name!r}; give one of "
+            "these that has one number for each draw."
+        )
+    return np.asarray(found[name].values, dtype=np.float64)
+
+
+def _histogram(ax: Any, groups: Any, labels: Any, label: str, bins: Any) -> Any:
+    ax = _axes(ax)
+    edges = np.histogram_bin_edges(np.concatenate(groups), bins)
+    for group, name in zip(groups, labels, strict=True):
+        ax.hist(group, edges, density=True, histtype="step", linewidth=1.5, label=name)
+    ax.set(xlabel=label, ylabel="density")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def overlaps(draws: xr.Dataset, *, ax: Any = None) -> Any:
+    r"""Draw the histogram of overlaps of pairs of draws, which several modes spread.
+
+    .. math:: q = \frac{1}{N} \sum_i [x_i = x'_i], \quad\text{for spins}\quad
+              q = \frac{1}{N} \sum_i x_i x'_i
+
+    over pairs of different chains at the same draw; of one chain, half of its length apart. With
+    fewer than two draws there is a ValueError.
+    """
+    found = as_draws(draws)
+    x = found["x"].values if "x" in found else np.zeros((0, 0, 0))
+    x = x.reshape(*x.shape[:2], -1)
+    if len(x) == 1:
+        half = x.shape[1] // 2
+        x = np.stack([x[0, :half], x[0, half : 2 * half]])
+    if len(x) < 2 or not x.shape[1]:
+        raise ValueError(
+            f"draws has the sizes {dict(draws.sizes)}; give the states x of at least two draws."
+        )
+    q = [(x[a] == x[b]).mean(axis=-1) for a in range(len(x)) for b in range(a)]
+    n = min(x.shape[-1], 60)  # a bin for each value that q can take
+    all_q, bins = np.concatenate(q), np.linspace(-0.5 / n, 1.0 + 0.5 / n, n + 2)
+    if np.isin(x, (-1, 1)).all():
+        all_q, bins = 2.0 * all_q - 1.0, 2.0 * bins - 1.0
+    return _histogram(ax, [all_q], [None], "overlap of two draws", bins)
+
+
+def energies(draws: xr.Dataset, *, ax: Any = None) -> Any:
+    """Draw the histogram of log p of each chain; those of chains that agree are alike."""
+    lp = _series(draws, "lp")
+    names = [f"chain {c}" for c in as_draws(draws)["chain"].values] if "chain" in draws else [None]
+    ax = _histogram(ax, list(lp), names, "log p", 40)
+    if len(lp) > 1:
+        ax.legend(frameon=False)
+    return ax
+
+
+def traces(draws: xr.Dataset, name: str = "lp", *, ax: Any = None) -> Any:
+    """Draw log p, or another number that each draw has, in the order of the draws."""
+    series = _series(draws, name)
+    ax = _axes(ax, figsize=(7.0, 3.0))
+    ax.plot(as_draws(draws)["draw"].values, series.T, linewidth=0.7)
+    ax.set(xlabel="draw", ylabel="log p" if name == "lp" else name)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax

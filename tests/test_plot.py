@@ -1,0 +1,170 @@
+"""Pictures hold the numbers that they should; notebooks get short and escaped tables."""
+
+import re
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sklsb import RBM, Ising, MarkovNetwork, Potts, exact, plot
+from sklsb._system.html import Candidates
+from sklsb.diagnostics.draws import draws_dataset
+
+pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is optional")
+nx = pytest.importorskip("networkx", reason="networkx is optional")
+
+PAIR = MarkovNetwork([2, 3], [(["rain", "river"], [[4, 1, 1], [0, 1, 3]])], names=["rain", "river"])
+TREE = Ising([[0, 1, 0], [1, 0, -0.5], [0, -0.5, 0]], [0.5, 0, 0])
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    pyplot.close("all")
+
+
+def lines_and_nodes(ax):
+    lines, nodes = ax.collections[:2]
+    return lines, nodes
+
+
+def test_edges_are_as_strong_as_couplings():
+    lines, nodes = lines_and_nodes(TREE.plot())
+    np.testing.assert_allclose(lines.get_linewidths(), [4.3, 2.3])
+    blue, red = lines.get_colors()
+    assert blue[2] > blue[0]
+    assert red[0] > red[2]
+    assert (nodes.get_facecolors() == 1.0).all()
+
+
+def test_strengths_of_other_models():
+    assert plot._strengths(TREE) == {(0, 1): 1.0, (1, 2): -0.5}
+    potts = Potts([[0, 2.0], [2.0, 0]], np.zeros((2, 3)))
+    assert plot._strengths(potts)[0, 1] == pytest.approx(2.0 * (1 - 1 / 3) ** 2 * 1.0, rel=0.5)
+    assert np.isfinite(plot._strengths(PAIR)[0, 1])
+    alone = MarkovNetwork([2, 2], [((0, 1), np.outer([1, 2], [3, 4]))])
+    assert plot._strengths(alone)[0, 1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_nodes_are_coloured_by_probability_and_observed_ones_are_bold():
+    given = TREE.condition({1: 1})
+    ax = plot.graph(given, exact.marginals(given))
+    nodes = ax.collections[1]
+    assert list(nodes.get_linewidths()) == [0.6, 2.5, 0.6]
+    p = exact.marginals(given)["p"].sel(state=1).values
+    redness = 1.0 - nodes.get_facecolors()[:, 1]
+    assert np.argsort(redness).tolist() == np.argsort(p).tolist()
+    assert {axes.get_ylabel() for axes in ax.figure.axes} == {"", "probability of 1"}
+    down = plot.graph(given, exact.marginals(given), state=-1).collections[1]
+    assert (1.0 - down.get_facecolors()[:, 1])[1] < redness[1]
+
+
+def test_layouts():
+    grid = plot.graph(Ising.lattice(np.zeros((2, 3)), 0.1))
+    where = {t.get_text(): t.get_position() for t in grid.texts}
+    assert where["0,2"] == (2, 0)
+    assert where["1,0"] == (0, -1)
+    named = plot.graph(PAIR, layout={"rain": (5, 6), "river": (0, 0)}, ax=pyplot.subplots()[1])
+    assert [t.get_position() for t in named.texts] == [(5, 6), (0, 0)]
+    labels = plot.graph(PAIR, exact.marginals(PAIR), layout=nx.circular_layout).texts
+    assert [t.get_text() for t in labels] == ["rain:\n1", "river:\n2"]
+
+
+def test_bars_of_marginals():
+    after, before = exact.marginals(PAIR, evidence={"rain": 1}), exact.marginals(PAIR)
+    after["mcse"] = after["mcse"] + 0.01
+    ax = plot.marginals(after, before)
+    assert [t.get_text() for t in ax.get_yticklabels()] == [
+        "rain = 1",
+        *(f"river = {k}" for k in range(3)),
+    ]
+    new, old = ax.containers[1], ax.containers[2]
+    np.testing.assert_allclose([b.get_width() for b in new], [1.0, 0.0, 0.25, 0.75])
+    np.testing.assert_allclose([b.get_width() for b in old], [0.4, 0.4, 0.2, 0.4])
+    ends = ax.containers[0].lines[2][0].get_segments()[2][:, 0]
+    np.testing.assert_allclose(ends, [0.23, 0.27])
+    assert [t.get_text() for t in ax.get_legend().texts] == ["after", "before"]
+    assert len(plot.marginals(before, variables=["river"]).patches) == 3
+
+
+def draws_of(x):
+    x = np.array(x, np.int8)
+    found = draws_dataset(x, Ising(np.zeros((x.shape[2],) * 2)))
+    return found.assign_coords(lp=(("chain", "draw"), x.sum(axis=2).astype(float)))
+
+
+def test_histograms_and_traces():
+    draws = draws_of([[[1, 1], [1, -1], [-1, -1]], [[1, 1], [1, 1], [1, 1]]])
+    q = plot.overlaps(draws).patches[0].get_xy()
+    heights = {round(float(x), 1): y for x, y in q[1::2]}
+    assert {*heights.values()} - {0.0} == {1 / 3}  # -1, 0 and 1, once each
+    assert len(plot.energies(draws).patches) == 2
+    np.testing.assert_array_equal(plot.traces(draws).lines[0].get_ydata(), [2, 0, -2])
+    one = plot.overlaps(draws_of([[[1, 1], [1, 1], [-1, -1], [-1, -1]]])).patches[0].get_xy()
+    assert one[np.argmax(one[:, 1]), 0] < 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: plot.graph(Ising(np.zeros((301, 301)))),
+            "target has 301 variables; .* at most 300",
+        ),
+        (lambda: plot.graph(PAIR, exact.marginals(TREE)), r"shape \(3, 2\); give those .*\(2, 3\)"),
+        (
+            lambda: plot.graph(RBM(np.ones((3, 2)), [0, 0, 0], [0, 0])),
+            r"target is RBM.*, which has neither factors nor a graph; plot its marginals",
+        ),
+        (lambda: plot.graph(PAIR, layout={"rain": (0, 0)}), r"layout has no place for \['river'\]"),
+        (
+            lambda: plot.graph(TREE, exact.marginals(TREE), state=0),
+            r"state is 0; this variable takes",
+        ),
+        (
+            lambda: plot.marginals(exact.marginals(PAIR), exact.marginals(TREE)),
+            "after has 5 values of variables, and before 6",
+        ),
+        (
+            lambda: plot.marginals(exact.marginals(PAIR), variables=["sun"]),
+            "there is no 'sun'; name",
+        ),
+        (lambda: plot.marginals(exact.marginals(Ising(np.zeros((99, 99))))), "99 bars; name .* 80"),
+        (lambda: plot.traces(xr.Dataset()), r"draws has \[\], and name is 'lp'; give one of"),
+        (lambda: plot.overlaps(draws_of([[[1, 1]]])), "give the states x of at least two draws"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"needs matplotlib; run `pip install sklsb\[plot\]`"):
+        plot.traces(draws_of([[[1, 1]]]))
+
+
+# ----------------------------------------------------------------- notebooks
+
+
+def test_targets_in_notebooks_are_short_and_escaped():
+    names = ["<b>", *map(str, range(30))]
+    network = MarkovNetwork([2] * 31, [], names=names).condition({"<b>": 1})
+    html = network._repr_html_()
+    assert "&lt;b&gt; = 1" in html
+    assert "<b>" not in html
+    assert "8, ..." in html
+    assert len(html) < 800
+    assert "4 variables" in Ising(np.zeros((4, 4)))._repr_html_()
+
+
+def test_candidates_in_notebooks_are_sorted():
+    found = Candidates(
+        {"ess_per_work": ("candidate", [1.0, np.nan, 3.0])},
+        {"candidate": ["a", "b<", "c"]},
+        {"chosen": "c"},
+    )
+    html = found._repr_html_()
+    assert re.findall(r"<tr><th>([^<]*)</th>", html) == ["candidate", "c (chosen)", "a", "b&lt;"]
+    assert "xr-wrap" in found.sel(candidate="a")._repr_html_()
