@@ -78,13 +78,11 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name
         try:
-            given = _likelihoods(value)
+            given: Any = _likelihoods(value)
             # What is a value's name is no list of likelihoods.
-            if given and not (target.state_names and _is_state(target, names, variable, value)):
-                (site,) = weights_of(target, {variable: given})
-            else:
+            if not given or (target.state_names and _is_state(target, names, variable, value)):
                 given = value
-                site = int(target.check_evidence({variable: value})[0][0])
+            (site,) = weights_of(target, {variable: given})
         except ValueError as error:
             if "," in value and "=" in value:
                 raise CommandError(f"{error} Give an --observe to each variable.") from None

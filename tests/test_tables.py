@@ -98,7 +98,7 @@ def test_variables_of_pgmpy_that_are_numbers_and_words():
     )
     model = SimpleNamespace(get_factors=lambda: [part])
     table = draw(model, 50, {0: 1}, random_state=0)
-    assert (table["0"] == 1).all()  # the variable called 0, not the first one
+    assert (table[0] == 1).all()  # the variable called 0, not the first one
     assert (table["a"] == 0).all()
 
 

@@ -369,8 +369,9 @@ class Target(ABC):
             If likelihoods are given to a target that has no place for them.
         """
         hard, soft = _hard_and_soft(self, evidence)
-        target = self.weighted(soft) if soft else self
-        return Conditioned(target, *target.check_evidence(hard)) if hard or not soft else target
+        if not soft:
+            return Conditioned(self, *self.check_evidence(hard))
+        return self.weighted(soft).condition(hard) if hard else self.weighted(soft)
 
     def weighted(self, weights: Weights) -> Target:
         """Return the target with log p plus the logarithm of a weight of each value of variables.
