@@ -20,6 +20,7 @@ from sklsb import (
 )
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.chains import chain_at
+from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering.crossing import _differing, cross
 from sklsb.diagnostics import marginals
 from sklsb.ensembles.rules import Systematic
@@ -182,7 +183,7 @@ def test_scans_are_those_of_the_matrix():
         rule = Systematic(np.arange(3, dtype=np.uint32), 1)
         ladders = Ladders(target, states, Streams(spawn(parity, n)), rule, beta)
         ladders.n_scans = parity
-        ladders.run(1, (0, 0, 0), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
+        ladders.run(1, Drawing(), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
         index = ladders.states @ np.array([4, 2, 1])
         wanted = wanted.reshape((8,) * 6)
         for one, other in itertools.combinations(range(6), 2):
@@ -252,7 +253,7 @@ def test_both_copies_make_draws_and_visits():
     for c in range(2):
         trips, stays = 0, []
         for replica in range(2 * n_levels):
-            state, stay = heading[c, replica], 0
+            state, stay = heading[c, replica, 0], 0
             for level in process[c, :, replica]:
                 trips += level == 0 and state == 2
                 top = level == n_levels - 1
@@ -264,10 +265,10 @@ def test_both_copies_make_draws_and_visits():
             stays.append(stay)
         assert ladder.trips[c, 0] == before[c, 0] + trips
         ended, left = ladder.visits[c], ladder.stay[c].astype(float)
+        np.testing.assert_array_equal(ended[0] + left.sum(axis=0), sum(stays))  # of values too
+        ended, left = ended[:, 0], left[:, 0]
         assert ended[0] + left.sum() == sum(stays) == 2000
         assert ended[1] + (left**2).sum() == sum(s * s for s in stays)
-        by_value = ladder.value_visits[c, 0] + ladder.value_stay[c].sum(axis=0)
-        np.testing.assert_array_equal(by_value, sum(stays))
         seen = np.zeros(2, int)
         for t in range(1000):
             turn = (first + t).bit_count() % 2
@@ -300,8 +301,8 @@ def test_replicas_that_hand_a_part_on_do_not_vouch_for_it():
         sampler.sample(500)
     ladder = sampler.run_.ensemble.ladder
     assert sampler.exchanged_ > 0.5
-    assert ladder.trips.sum() > 4 * sampler.n_round_trips_.sum()
-    squares = ladder.visits[:, 1] + (ladder.stay.astype(float) ** 2).sum(axis=1)
+    assert ladder.trips[:, 0].sum() > 4 * sampler.n_round_trips_.sum()
+    squares = ladder.visits[:, 1, 0] + (ladder.stay[:, :, 0].astype(float) ** 2).sum(axis=1)
     assert (1000**2 / squares).sum() > 2 * sampler.n_visits_.sum()
 
 

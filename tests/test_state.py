@@ -12,6 +12,7 @@ from models import dense
 
 import sklsb
 from sklsb import ClusterSampler, GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
+from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, Max
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble
@@ -176,7 +177,7 @@ def moved_on(chains, n):
     d = chains.chains.x.shape[1]
     x = np.empty((len(chains), n, d), dtype=chains.target.dtype)
     stats = np.empty((len(chains), n, len(chains.rule.facts.stat_names)))
-    chains.run(n, (1, 0, 0), x, stats)
+    chains.run(n, Drawing(1), x, stats)
     return x.tobytes(), stats.tobytes()
 
 

@@ -27,6 +27,7 @@ from sklsb import (
     VariableSelection,
     exact,
 )
+from sklsb._kernels.run import Drawing
 from sklsb.diagnostics import marginals
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
@@ -297,7 +298,7 @@ def check_scans(target, product, n=2000):
             product=product,
         )
         ladders.n_scans = parity
-        ladders.run(1, (0, 0, 0), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
+        ladders.run(1, Drawing(), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
         rejected = ladders.ladder.rejected[:, parity]
         assert ((rejected >= 0) & (rejected <= 1)).all(), "a scan refuses with a probability"
         index = ladders.states[:, 0] @ np.array([4, 2, 1])
@@ -785,7 +786,7 @@ def check_round_trips(target, n, **params):
     for c in range(2):
         trips, stays = 0, []
         for replica in range(top + 1):
-            state, stay = heading[c, replica], 0
+            state, stay = heading[c, replica, 0], 0
             for level in process[c, :, replica]:
                 trips += level == 0 and state == 2
                 state = 1 if level == 0 else 2 if level == top and state == 1 else state

@@ -21,6 +21,29 @@ from sklsb._kernels.contract import (
 from sklsb._kernels.numeric import exp
 
 
+class Drawing(NamedTuple):
+    """Which states of a run become draws: each after ``thin`` transitions, or none."""
+
+    thin: int = 0  # 0 stores nothing
+    made: int = 0  # transitions since the last draw
+    first: int = 0  # index of the next draw
+
+    def after(self, n: int) -> "Drawing":
+        """Return what holds after n more transitions."""
+        if not self.thin:
+            return self
+        draws, made = divmod(self.made + n, self.thin)
+        return Drawing(self.thin, made, self.first + draws)
+
+
+class Steps(NamedTuple):
+    """The transitions of a run."""
+
+    n: int
+    width: int  # uniform numbers of each, or 0 if that is `n_used`
+    drawing: Drawing
+
+
 class Sums(NamedTuple):
     """Sums over draws of p(x_i = s | rest), of all values s of all variables i, by batches."""
 
@@ -100,23 +123,21 @@ def add_conditionals(view, chain, place, weight, total):
 
 
 @kernel
-def run(view, rule, chains, span, uniforms, schedule, out, sums):
+def run(view, rule, chains, span, uniforms, steps, out, sums):
     """Make transitions of the chains first..last-1, storing a draw after every ``thin``.
 
-    ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c; a transition
-    takes ``width`` of them, or `n_used` if ``width`` is 0. ``schedule`` = (transitions, width,
-    thin, made since the last draw, index of the next draw); thin = 0 stores nothing. ``out`` =
-    (draws, stats); the latter are log p and, if there is room, the mean acceptance probability
-    since the last draw of transitions that could be refused. ``sums`` is None or `Sums`; with None,
-    what makes them is not even compiled.
+    ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c. ``steps``
+    are `Steps`. ``out`` = (draws, stats); the latter are log p and, if there is room, the mean
+    acceptance probability since the last draw of transitions that could be refused. ``sums`` is
+    None or `Sums`; with None, what makes them is not even compiled.
     """
     first, last = span
     draws, stats = out
-    n_transitions, width, thin, made_before, draw_before = schedule
+    width, (thin, made_before, draw_before) = steps.width, steps.drawing
     for c in range(first, last):
         chain = chain_at(chains, c)
         made, draw, at = made_before, draw_before, 0
-        for _ in range(n_transitions):
+        for _ in range(steps.n):
             u = uniforms[c - first, at:]
             at += width if width > 0 else n_used(rule, u)
             acceptance = step(view, rule, chain, u)

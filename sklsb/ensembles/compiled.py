@@ -16,7 +16,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._kernels.run import Sums
+from sklsb._kernels.run import Drawing, Steps, Sums
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -213,14 +213,13 @@ class Ensemble(Streamed):
         span: tuple[int, int],
         uniforms: Array,
         n_transitions: int,
-        schedule: tuple[int, int, int],
+        drawing: Drawing,
         out: tuple[States, Array],
         sums: Sums | None = None,
     ) -> None:
         facts = self.rule.facts
-        width = 0 if facts.parts else facts.n_uniforms
-        whole = (n_transitions, width, *schedule)
-        run.run(self.view, self.rule, self.chains, span, uniforms, whole, out, sums)
+        steps = Steps(n_transitions, 0 if facts.parts else facts.n_uniforms, drawing)
+        run.run(self.view, self.rule, self.chains, span, uniforms, steps, out, sums)
 
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
@@ -231,29 +230,29 @@ class Ensemble(Streamed):
         flat = uniforms.reshape(n, -1)
 
         def work(span: tuple[int, int]) -> None:
-            self._run(span, flat[span[0] : span[1]], size, (0, 0, 0), nothing)
+            self._run(span, flat[span[0] : span[1]], size, Drawing(), nothing)
 
         self._over_chains(work)
 
     def run(
         self,
         n_transitions: int,
-        schedule: tuple[int, int, int],
+        drawing: Drawing,
         draws: States,
         stats: Array,
         sums: Sums | None = None,
     ) -> None:
-        """Make transitions in every chain, storing a draw every ``thin`` of them.
+        """Make transitions in every chain, storing draws.
 
-        ``schedule`` is (thin, transitions since the last draw, index of the next draw); the first
-        two axes of ``draws`` and ``stats`` are chains and draws. ``sums`` are of the draws too.
+        The first two axes of ``draws`` and ``stats`` are chains and draws. ``sums`` are of the
+        draws too.
         """
         self._refresh()
 
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
                 row = self.streams.numbers(self.rule, c, n_transitions)[None]
-                self._run((c, c + 1), row, n_transitions, schedule, (draws, stats), sums)
+                self._run((c, c + 1), row, n_transitions, drawing, (draws, stats), sums)
 
         self._over_chains(work)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.draws import marginals_dataset
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -81,7 +82,7 @@ class _Exact(Algorithm):
         """Make one draw, so that the present states are draws."""
         n = len(ensemble)
         no_draws = np.empty((n, 0, self.target.n_sites), self.target.dtype)
-        ensemble.run(1, (0, 0, 0), no_draws, np.empty((n, 0, 1)))
+        ensemble.run(1, Drawing(), no_draws, np.empty((n, 0, 1)))
         elimination, self._made = ensemble.elimination, None
         cost = elimination.found.cost
         return {"log_z_": log_partition_of(elimination), "cost_": cost, "_marginals": None}

@@ -106,7 +106,7 @@ class RuleProbe:
             run.start(view, self.rule, chains, (0, size), True)
             rows = np.ascontiguousarray(uniforms[part])
             out = (np.empty((self.room, 0, states.shape[1]), states.dtype), stats)
-            schedule = (1, rows.shape[1], 0, 0, 0)
-            run.run(view, self.rule, chains, (0, size), rows, schedule, out, None)
+            steps = run.Steps(1, rows.shape[1], run.Drawing())
+            run.run(view, self.rule, chains, (0, size), rows, steps, out, None)
             result[part] = chains.x[:size]
         return result

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from sklsb import exact
+from sklsb._kernels.run import Drawing
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Rule
 from sklsb.ensembles.streams import Streams, spawn
@@ -295,5 +296,5 @@ def _check_chains(rule: Rule, target: Target, n: int) -> None:
 def _draws(ensemble: Ensemble, n: int) -> States:
     x = np.empty((len(ensemble), n, ensemble.target.n_sites), dtype=ensemble.target.dtype)
     stats = np.empty((len(ensemble), n, len(ensemble.rule.facts.stat_names)))
-    ensemble.run(n, (1, 0, 0), x, stats)
+    ensemble.run(n, Drawing(1), x, stats)
     return x

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from sklsb import exact
 from sklsb._kernels.rules.redraw import Blocks
+from sklsb._kernels.run import Drawing
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
 from sklsb.ensembles.streams import uniforms
@@ -110,7 +111,7 @@ def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
     for _ in range(n):
         for _ in range(2):
             if facts.parts:  # what is drawn depends on the coins
-                replay.run(1, (0, 0, 0), *nothing)
+                replay.run(1, Drawing(), *nothing)
             else:
                 replay.advance(np.stack([uniforms(rng, 1, facts.n_uniforms) for rng in rngs]))
         expected.append(replay.chains.x.copy())

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.targets.base import States
@@ -36,7 +37,7 @@ def draw(
         done, end = made // thin, (made + size) // thin
         part = np.empty((n_chains, end - done, n_sites), x.dtype)
         of_part = np.zeros((n_chains, end - done, 2))
-        chains.run(size, (thin, made % thin, 0), part, of_part)
+        chains.run(size, Drawing(thin, made % thin), part, of_part)
         x[:, done:end] = part if sites is None else part[:, :, sites]
         stats[:, done:end] = of_part
         made += size

@@ -27,8 +27,7 @@ class Crossing(NamedTuple):
 
     start: NDArray[np.int64]  # of the neighbours of each variable, with the end
     near: NDArray[np.int64]
-    place: NDArray[np.int64]  # rank of a value, by its difference from the smallest
-    smallest: int
+    place: NDArray[np.int64]  # see `places_of`
     mark: NDArray[np.int8]  # (n, n_sites) 1: differs, 2: in the part
     listed: NDArray[np.int64]  # (n, n_sites) variables
 
@@ -81,8 +80,7 @@ def _list_rest(crossing, c):
 @inlined
 def _put(view, crossing, chain, site, value):
     """Change the value of a variable."""
-    now = crossing.place[np.int64(chain.x[site]) - crossing.smallest]
-    new = crossing.place[np.int64(value) - crossing.smallest]
+    now, new = crossing.place[np.int64(chain.x[site])], crossing.place[np.int64(value)]
     which = new - np.int64(new > now)
     flip(view, chain, first_move(view, np.uint64(site)) + np.uint64(which))
 
@@ -137,10 +135,11 @@ def _goes_along(crossing, c, i, moved):
 
 @inlined
 def _trade(heading, stay, first, second, i):
-    a, b = heading[first, i], heading[second, i]
-    heading[first, i], heading[second, i] = b, a
-    d, e = stay[first, i], stay[second, i]
-    stay[first, i], stay[second, i] = e, d
+    j = 1 + i  # 0 is the replica itself
+    a, b = heading[first, j], heading[second, j]
+    heading[first, j], heading[second, j] = b, a
+    d, e = stay[first, j], stay[second, j]
+    stay[first, j], stay[second, j] = e, d
 
 
 @implements(hand_over, Crossing)

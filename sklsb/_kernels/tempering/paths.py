@@ -59,8 +59,7 @@ class Guide(NamedTuple):
     log_q: NDArray[np.float64]  # of all values of each variable; 0 if impossible
     start: NDArray[np.int64]  # of each variable
     site: NDArray[np.uint32]  # of each move
-    place: NDArray[np.int64]  # rank of a value, by its difference from the smallest
-    smallest: int
+    place: NDArray[np.int64]  # see `places_of`
 
 
 class Guided(NamedTuple):
@@ -196,7 +195,7 @@ def _joint_log_prob(view, chain):
 def _log_q(guide, chain):
     total = 0.0
     for i in range(chain.x.size):
-        total += guide.log_q[guide.start[i] + guide.place[chain.x[i] - guide.smallest]]
+        total += guide.log_q[guide.start[i] + guide.place[np.int64(chain.x[i])]]
     return total
 
 
@@ -218,7 +217,7 @@ def _log_ratio(view, chain, move):
     guide = view.guide
     site = guide.site[move]
     begin = guide.start[site]
-    now = guide.place[chain.x[site] - guide.smallest]
+    now = guide.place[np.int64(chain.x[site])]
     new = np.int64(move) - np.int64(first_move(view.inner, np.uint64(site)))
     new += np.int64(new >= now)
     change = guide.log_q[begin + new] - guide.log_q[begin + now]

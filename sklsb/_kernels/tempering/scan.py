@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels._jit import called, inlined, kernel
 from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import first_move, init_cache, prepare, rebuild, step
+from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering.crossing import cross, hand_over
 from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 
@@ -16,19 +17,17 @@ from sklsb._kernels.tempering.paths import at_level, draw_reference, log_probs
 class Ladder(NamedTuple):
     """Records of ladders, one row each, besides the states of their replicas.
 
-    A ladder has one or two *copies*, each with a replica at every level.
+    A ladder has one or two *copies*, each with a replica at every level. Between the levels travel
+    replicas and, where two copies exchange parts, the values of variables: *traveller* 0 of a
+    replica is itself, and 1 + i is its value of variable i, or there is none but 0.
     """
 
     at: NDArray[np.int64]  # (n, n_copies, n_levels) replica at each level
-    heading: NDArray[np.int8]  # of each replica: 1 up from level 0, 2 down from the last, 0 unknown
-    trips: NDArray[np.int64]  # (n, 1) round trips
-    stay: NDArray[np.int64]  # of each replica: scans at the last level since it was at level 0
     since: NDArray[np.int64]  # of each replica: when it was last at level 0; all different
-    visits: NDArray[np.float64]  # (n, 2) sums of completed stays, and of their squares
-    value_heading: NDArray[np.int8]  # (n, n_replicas, n_sites) the same for the value of each site
-    value_trips: NDArray[np.int64]  # (n, n_sites); no sites with one copy: values stay in a replica
-    value_stay: NDArray[np.int64]
-    value_visits: NDArray[np.float64]  # (n, 2, n_sites)
+    heading: NDArray[np.int8]  # (n, n_replicas, n_travellers) 1 up, 2 down, 0 unknown
+    stay: NDArray[np.int64]  # the same shape: scans at the last level since level 0
+    trips: NDArray[np.int64]  # (n, n_travellers) round trips
+    visits: NDArray[np.float64]  # (n, 2, n_travellers) sums of completed stays, of their squares
     rejected: NDArray[np.float64]  # sums over the swaps tried, by pair of levels
     tried: NDArray[np.int64]
     bennett: NDArray[np.float64]  # (n, n_pairs, 2) sums of this batch
@@ -39,6 +38,21 @@ class Ladder(NamedTuple):
     x: NDArray[np.int16]  # (n, n_copies, n_sites) states at the last level
     moved: NDArray[np.bool_]  # of x, by the first move of each site
     process: NDArray[np.int16]  # (n, n_kept, n_replicas) level of each replica in the last scans
+
+    def copy(self) -> "Ladder":
+        """Return a copy."""
+        return Ladder._make(values.copy() for values in self)
+
+
+class Scans(NamedTuple):
+    """The scans of a run."""
+
+    n: int
+    n_steps: int  # transitions of each replica in a scan
+    n_uniforms: int  # numbers of a transition
+    width: int  # numbers of a replica in a scan
+    before: int  # scans made
+    drawing: Drawing
 
 
 @inlined
@@ -118,17 +132,17 @@ def _look(path, ladder, chains, c, i, n_scans):
     """Record where the replicas of a copy are, and what changed at the last level."""
     n_copies, n_levels = ladder.at.shape[1], ladder.at.shape[2]
     bottom, top = ladder.at[c, i, 0], ladder.at[c, i, n_levels - 1]
-    ladder.trips[c, 0] += np.int64(ladder.heading[c, bottom] == 2)
-    ladder.heading[c, bottom] = 1
     ladder.since[c, bottom] = n_scans * n_copies + i
-    stay = float(ladder.stay[c, bottom])
-    ladder.visits[c, 0] += stay
-    ladder.visits[c, 1] += stay * stay
-    ladder.stay[c, bottom] = 0
-    ladder.stay[c, top] += 1
-    if ladder.heading[c, top] == 1:
-        ladder.heading[c, top] = 2
-    _look_at_values(ladder, c, bottom, top)
+    for j in range(ladder.trips.shape[1]):
+        ladder.trips[c, j] += np.int64(ladder.heading[c, bottom, j] == 2)
+        ladder.heading[c, bottom, j] = 1
+        stay = float(ladder.stay[c, bottom, j])
+        ladder.visits[c, 0, j] += stay
+        ladder.visits[c, 1, j] += stay * stay
+        ladder.stay[c, bottom, j] = 0
+        ladder.stay[c, top, j] += 1
+        if ladder.heading[c, top, j] == 1:
+            ladder.heading[c, top, j] = 2
     place = n_scans % ladder.process.shape[1]
     for k in range(n_levels):
         ladder.process[c, place, ladder.at[c, i, k]] = k
@@ -137,21 +151,6 @@ def _look(path, ladder, chains, c, i, n_scans):
         if ladder.x[c, i, j] != chain.x[j]:
             ladder.x[c, i, j] = chain.x[j]
             ladder.moved[c, np.int64(first_move(path.inner, np.uint64(j)))] = True
-
-
-@inlined
-def _look_at_values(ladder, c, bottom, top):
-    """Record the same for each value, which may change replicas."""
-    for j in range(ladder.value_trips.shape[1]):
-        ladder.value_trips[c, j] += np.int64(ladder.value_heading[c, bottom, j] == 2)
-        ladder.value_heading[c, bottom, j] = 1
-        stay = float(ladder.value_stay[c, bottom, j])
-        ladder.value_visits[c, 0, j] += stay
-        ladder.value_visits[c, 1, j] += stay * stay
-        ladder.value_stay[c, bottom, j] = 0
-        ladder.value_stay[c, top, j] += 1
-        if ladder.value_heading[c, top, j] == 1:
-            ladder.value_heading[c, top, j] = 2
 
 
 @inlined
@@ -168,23 +167,23 @@ def _turn(n_scans, n_copies):
 
 
 @kernel
-def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedule, draws, stats):
-    """Make scans of ladder c, storing a draw from the last level after every ``thin``.
+def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, scans, draws, stats):
+    """Make scans of ladder c, storing draws from the last level.
 
     In a scan, each replica makes transitions. Then two copies exchange parts at each level of the
     upper half. Then neighbours swap: pairs with an even lower level in even scans, the others in
-    odd ones. ``numbers`` has a row per replica, of which a scan takes ``width``; ``coins`` has a
-    row per scan, with one number per copy and pair of levels, used or not, and one per exchange.
-    ``schedule`` = (scans, transitions, numbers per transition, width, scans made before, thin,
-    scans since the last draw, index of the next draw). ``stats`` gets log p, and when the replica
-    was last at level 0, which identifies its visit to the last level.
+    odd ones. ``numbers`` has a row per replica; ``coins`` has a row per scan, with one number per
+    copy and pair of levels, used or not, and one per exchange. ``scans`` are `Scans`. ``stats``
+    gets log p, and when the replica was last at level 0, which identifies its visit to the last
+    level.
     """
-    n_scans, n_steps, n_uniforms, width, before, thin, made, draw = schedule
+    n_steps, width, before = scans.n_steps, scans.width, scans.before
+    thin, made, draw = scans.drawing
     n_copies, n_pairs = ladder.at.shape[1], ladder.at.shape[2] - 1
-    for s in range(n_scans):
+    for s in range(scans.n):
         for i in range(n_copies):
             where = c, i, s * width, n_steps, width
-            _go_on(path, rule, ladder, chains, where, numbers, n_uniforms)
+            _go_on(path, rule, ladder, chains, where, numbers, scans.n_uniforms)
         if n_copies == 2:
             # At lower levels replicas move well alone, and what differs is one part.
             for k in range(1 + n_pairs // 2, n_pairs + 1):
@@ -193,8 +192,7 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, schedul
                 second = _replica(ladder, chains, c, high)
                 u = coins[s, 2 * n_pairs + k - 1]
                 size = cross(crossing, path, rule, (first, second), c, k, u)
-                heading, stay = ladder.value_heading, ladder.value_stay
-                hand_over(crossing, size, c, heading, stay, low, high)
+                hand_over(crossing, size, c, ladder.heading, ladder.stay, low, high)
                 ladder.exchanged[c, 0] += np.int64(size > 0)
                 ladder.exchanged[c, 1] += 1
         for i in range(n_copies):

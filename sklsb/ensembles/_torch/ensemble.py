@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
@@ -369,11 +370,9 @@ class FastEnsemble:
         with self._moving(uniforms.shape[1]):
             self._divided(uniforms)
 
-    def run(
-        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
-    ) -> None:
-        """Make transitions, storing a draw every ``thin``; see `Ensemble.run`."""
-        thin, made, drawn = schedule
+    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
+        """Make transitions, storing draws; see `Ensemble.run`."""
+        thin, made, drawn = drawing
         uniforms = self.streams.pairs(n_transitions)
         with self._moving(n_transitions):
             self.walkers.acceptance += self._tensor(self.chains.acceptance[:, 0])

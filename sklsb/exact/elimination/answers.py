@@ -9,6 +9,7 @@ import xarray as xr
 
 from sklsb import __version__
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
@@ -444,13 +445,13 @@ def sample(
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1
     warn_if_lost(target, elimination.rounding_size)
     draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
-    chains.run(1, (0, 0, 0), draws, stats)  # the draws are those of `EliminationSampler`
+    chains.run(1, Drawing(), draws, stats)  # the draws are those of `EliminationSampler`
     most = at_once(MOST_NUMBERS, chains.rule.n_uniforms)
     with Progress(verbose, "sample", n, "draws") as progress:
         for begin in range(0, n, most):
             size = min(most, n - begin)
             chains.make_ahead(size, n - begin, lambda: True)
-            chains.run(size, (1, 0, begin), draws, stats)
+            chains.run(size, Drawing(1, 0, begin), draws, stats)
             progress(size)
     attrs = {"inference_library": "sklsb", "inference_library_version": __version__}
     dataset = draws_dataset(draws, target, attrs | {"target": repr(target)})

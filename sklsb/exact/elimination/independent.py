@@ -8,6 +8,7 @@ import numpy as np
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
+from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Streamed, new_chains
 from sklsb.ensembles.state import ChainState
@@ -91,14 +92,9 @@ class Redraws(Streamed):
             if accepted.size:
                 self.chains.x[c] = out[accepted[-1]]
 
-    def run(
-        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
-    ) -> None:
-        """Make transitions in every chain, storing every ``thin``-th.
-
-        ``schedule`` is (thin, transitions since the last draw, index of the next draw).
-        """
-        thin, made, first = schedule
+    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
+        """Make transitions in every chain, storing draws."""
+        thin, made, first = drawing
         self.make_ahead(n_transitions, n_transitions, lambda: True)
         while len(self._rooms) < len(self):
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))

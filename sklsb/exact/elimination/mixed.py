@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
-from sklsb._kernels.run import Sums
+from sklsb._kernels.run import Drawing, Sums
 from sklsb.ensembles.compiled import Array, Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Pool, Whole
@@ -107,25 +107,22 @@ class BlockedEnsemble(Ensemble):
     def run(
         self,
         n_transitions: int,
-        schedule: tuple[int, int, int],
+        drawing: Drawing,
         draws: States,
         stats: Array,
         sums: Sums | None = None,
     ) -> None:
-        """Make transitions in every chain, storing a draw every ``thin`` of them.
-
-        ``schedule`` is (thin, transitions since the last draw, index of the next draw).
-        """
+        """Make transitions in every chain, storing draws."""
         self._refresh()
         room = self.chains.part.second.state.shape[1]
         for begin in range(0, n_transitions, room):
             size = min(room, n_transitions - begin)
-            self._run_part(size, _later(schedule, begin), (draws, stats), sums)
+            self._run_part(size, drawing.after(begin), (draws, stats), sums)
 
     def _run_part(
         self,
         n: int,
-        schedule: tuple[int, int, int],
+        drawing: Drawing,
         out: tuple[States, Array],
         sums: Sums | None,
     ) -> None:
@@ -140,7 +137,7 @@ class BlockedEnsemble(Ensemble):
                 places = np.append(0, np.cumsum(np.where(redrawn[c], other, one)))
                 for begin, end in self._pieces(redrawn[c]):
                     self._prepare(c, redrawn[c][begin:end])
-                    mine, later = row[:, places[begin] : places[end]], _later(schedule, begin)
+                    mine, later = row[:, places[begin] : places[end]], drawing.after(begin)
                     self._run((c, c + 1), mine, end - begin, later, out, sums)
 
         self._over_chains(work)
@@ -165,10 +162,3 @@ class BlockedEnsemble(Ensemble):
         waiting.state[c, : len(states)] = states
         waiting.taken[c] = 0
         self.chains.evaluations[c] += entries + len(states) * self.chains.moved.shape[1]
-
-
-def _later(schedule: tuple[int, int, int], n: int) -> tuple[int, int, int]:
-    thin, made, draw = schedule
-    if not thin:
-        return schedule
-    return thin, (made + n) % thin, draw + (made + n) // thin

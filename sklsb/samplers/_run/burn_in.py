@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
@@ -75,7 +76,7 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
         size = min(most, segment, n - made)
         if not keep:
             draws, stats = room((made % thin + size) // thin)
-        ensemble.run(size, (thin, made % thin, made if keep else 0), draws, stats)
+        ensemble.run(size, Drawing(thin, made % thin, made if keep else 0), draws, stats)
         made += size
         if not keep:
             log_prob += [*stats[:, :, 0].T.copy()]

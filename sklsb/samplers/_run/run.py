@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb import __version__
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb._system.progress import (
     FIRST_SEGMENT,
@@ -458,7 +459,7 @@ class Run(DrawWarnings):
                     break
                 room = (made + size) // thin - done
                 states, stats, at = observed.room(room)
-                ensemble.run(size, (thin, made % thin, at), states, stats, *observed.sums)
+                ensemble.run(size, Drawing(thin, made % thin, at), states, stats, *observed.sums)
                 counters.pending = (thin, (made + size) % thin)
                 counters.n_transitions += size
                 counters.n_draws += room

@@ -10,9 +10,10 @@ from sklsb._kernels import run
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
+from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
-from sklsb._kernels.tempering.scan import Ladder
+from sklsb._kernels.tempering.scan import Ladder, Scans
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble, Threaded
@@ -77,15 +78,11 @@ def steps_of(explorer: Rule, target: Target) -> int:
 def crossing_of(target: Target, n: int) -> Crossing:
     """Return what finds exchangeable parts of two states, for n ladders."""
     graph: Any = target.graph
-    values = np.asarray(target.values)
-    place = np.zeros(values.max() - values.min() + 1, np.int64)
-    place[values - values.min()] = np.arange(values.size)
     size = n, target.n_sites
     return Crossing(
         graph.indptr.astype(np.int64),
         graph.indices.astype(np.int64),
-        place,
-        int(values.min()),
+        run.places_of(target.values),
         np.zeros(size, np.int8),
         np.zeros(size, np.int64),
     )
@@ -99,15 +96,6 @@ def fewest(counts: NDArray[Any]) -> NDArray[Any]:
 def rejection_rates(rejected: Array, tried: NDArray[np.int64]) -> Array:
     """Return the share of refused swaps, from counts of shape (n_ladders, n_pairs)."""
     found: Array = rejected.sum(axis=0) / np.maximum(1, tried.sum(axis=0))
-    return found
-
-
-def _worth(stay: NDArray[np.int64], visits: Array) -> Array:
-    """Return the squared sum of stays over the sum of their squares, (n_ladders, n_sites)."""
-    left = stay.astype(np.float64)
-    total = visits[:, 0] + left.sum(axis=1)
-    squares = visits[:, 1] + np.square(left).sum(axis=1)
-    found: Array = total**2 / np.maximum(squares, 1.0)
     return found
 
 
@@ -169,20 +157,16 @@ class Ladders(Threaded):
     def _new_ladder(self, n: int, n_levels: int) -> Ladder:
         n_copies, n_sites, n_pairs = self.n_copies, self.inner.n_sites, n_levels - 1
         which = np.arange(n_copies * n_levels)
-        n_values = n_sites if n_copies == 2 else 0
+        n_travellers = 1 + n_sites if n_copies == 2 else 1
         x = self.replicas.chains.x.reshape(n, n_copies, n_levels, n_sites)[:, :, -1]
         first = x.astype(np.int16)
         return Ladder(
             at=np.tile(which.reshape(n_copies, n_levels), (n, 1, 1)),
-            heading=np.zeros((n, which.size), np.int8),
-            trips=np.zeros((n, 1), np.int64),
-            stay=np.zeros((n, which.size), np.int64),
             since=np.tile(-1 - which, (n, 1)),  # never, with distinct numbers
-            visits=np.zeros((n, 2)),
-            value_heading=np.zeros((n, which.size, n_values), np.int8),
-            value_trips=np.zeros((n, n_values), np.int64),
-            value_stay=np.zeros((n, which.size, n_values), np.int64),
-            value_visits=np.zeros((n, 2, n_values)),
+            heading=np.zeros((n, which.size, n_travellers), np.int8),
+            stay=np.zeros((n, which.size, n_travellers), np.int64),
+            trips=np.zeros((n, n_travellers), np.int64),
+            visits=np.zeros((n, 2, n_travellers)),
             rejected=np.zeros((n, n_pairs)),
             tried=np.zeros((n, n_pairs), np.int64),
             bennett=np.zeros((n, n_pairs, 2)),
@@ -266,14 +250,14 @@ class Ladders(Threaded):
             "beta": self.beta,
             "product": self.product,
             "core": self.core,
-            "x": self._x.copy(),
-            "moved": self._moved.copy(),
-            "streams": self.streams.copy(),
+            "x": self._x,
+            "moved": self._moved,
+            "streams": self.streams,
             "replicas": ChainState.of(replicas.chains, Streams([]), replicas.rule, Counters()),
-            "ladder": {name: v.copy() for name, v in self.ladder._asdict().items()},
-            "batches": copy.deepcopy(self.batches),
+            "ladder": self.ladder,
+            "batches": self.batches,
             "n_scans": self.n_scans,
-            "counters": self.counters.copy(),
+            "counters": self.counters,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -287,7 +271,7 @@ class Ladders(Threaded):
             state["target"], x, state["streams"].copy(), replicas.rule, *rest
         )
         replicas.put(self.replicas.chains)
-        self.ladder = Ladder(**{name: v.copy() for name, v in state["ladder"].items()})
+        self.ladder = state["ladder"].copy()
         self._x, self._moved = self.ladder.x[:, 0], self.ladder.moved
         if self.core:
             self._x, self._moved = state["x"].copy(), state["moved"].copy()
@@ -317,9 +301,7 @@ class Ladders(Threaded):
 
     def copy(self) -> "Ladders":
         """Return independent ladders that go on the same way."""
-        made = type(self).__new__(type(self))
-        made.__setstate__(self.__getstate__())
-        return made
+        return copy.copy(self)
 
     def at(self, beta: Array) -> "Ladders":
         """Return ladders at other temperatures that start with the states of these.
@@ -335,8 +317,9 @@ class Ladders(Threaded):
     def begin_like(self, other: "Ladders") -> None:
         """Take over the threads of other ladders and what they have seen and counted."""
         self._pool, self.counters = other._pool, other.counters
-        for name in ("best_log_prob", "best", "impossible"):
-            getattr(self.ladder, name)[:] = getattr(other.ladder, name)
+        self.ladder.best_log_prob[:] = other.ladder.best_log_prob
+        self.ladder.best[:] = other.ladder.best
+        self.ladder.impossible[:] = other.ladder.impossible
         if self.core:
             self._x[:] = other._x
         self.add_evaluations(other.chains.evaluations[:, 0])
@@ -349,17 +332,20 @@ class Ladders(Threaded):
 
         with s_v the scans that a replica spent there between two times at the first level.
         """
-        ladder = self.ladder
-        found = _worth(ladder.stay[:, :, np.newaxis], ladder.visits[:, :, np.newaxis])
-        if ladder.value_trips.size:
-            found = _worth(ladder.value_stay, ladder.value_visits)
-        return fewest(found)
+        stay, visits = self.ladder.stay.astype(np.float64), self.ladder.visits
+        total = visits[:, 0] + stay.sum(axis=1)
+        squares = visits[:, 1] + np.square(stay).sum(axis=1)
+        return fewest((total**2 / np.maximum(squares, 1.0))[:, self._counted])
+
+    @property
+    def _counted(self) -> slice:
+        """Travellers that count: the values of variables, if they may change replicas."""
+        return slice(1 if self.ladder.trips.shape[1] > 1 else 0, None)
 
     @property
     def trips_by_value(self) -> NDArray[np.int64]:
         """Round trips in each ladder: of each variable's values, or with one copy of replicas."""
-        ladder = self.ladder
-        return (ladder.value_trips if ladder.value_trips.size else ladder.trips).copy()
+        return self.ladder.trips[:, self._counted].copy()
 
     @property
     def trips(self) -> NDArray[np.int64]:
@@ -395,15 +381,14 @@ class Ladders(Threaded):
             for c in range(*span):
                 work(c)
 
-        before = {}
         # An error resets the replicas of a target with a guard, and must reset the rest.
-        if type(self.target).guard is not Target.guard:
-            before = {name: v.copy() for name, v in self.ladder._asdict().items()}
+        guarded = type(self.target).guard is not Target.guard
+        before = self.ladder.copy() if guarded else self.ladder
         try:
             self._spread(of_span, len(self), self.replicas.chains)
         except BaseException:
-            for name, values in before.items():
-                getattr(self.ladder, name)[:] = values
+            for values, old in zip(self.ladder._asdict().values(), before, strict=True):
+                values[:] = old
             self._up_to_date, self._again = False, True
             raise
 
@@ -439,13 +424,15 @@ class Ladders(Threaded):
     def forget_swaps(self) -> None:
         """Reset the counts of swaps and round trips."""
         self.forget_visits()
-        for name in ("rejected", "tried", "trips", "value_trips", "bennett", "exchanged"):
-            getattr(self.ladder, name)[:] = 0
+        ladder = self.ladder
+        for counts in (ladder.rejected, ladder.tried, ladder.trips, ladder.bennett):
+            counts[:] = 0
+        ladder.exchanged[:] = 0
 
     def forget_visits(self) -> None:
         """Reset the visits to the last level."""
-        for name in ("stay", "visits", "value_stay", "value_visits"):
-            getattr(self.ladder, name)[:] = 0
+        self.ladder.stay[:] = 0
+        self.ladder.visits[:] = 0.0
 
     def forget_scans(self) -> None:
         """Reset all counts; visits under way keep their distinct numbers."""
@@ -477,41 +464,32 @@ class Ladders(Threaded):
     def advance(self, uniforms: Array) -> None:
         raise TypeError("Ladders take random numbers from their own streams; call run.")
 
-    def run(
-        self, n_transitions: int, schedule: tuple[int, int, int], draws: States, stats: Array
-    ) -> None:
-        """Make scans in every ladder, storing a draw after every ``thin`` of them.
-
-        ``schedule`` is (thin, scans since the last draw, index of the next draw).
-        """
+    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
+        """Make scans in every ladder, storing draws."""
         self._refresh()
-        thin, made, first = schedule
         most = at_once(MOST_NUMBERS, self.rule.facts.n_uniforms)
         left = n_transitions
         while left > 0:
             size = min(left, most, self.batches.room)
-            self._scan(size, (thin, made, first), draws, stats)
+            self._scan(size, drawing, draws, stats)
             self.batches.add(size, self.ladder.bennett)
             self.n_scans += size
             left -= size
-            if thin:
-                first, made = first + (made + size) // thin, (made + size) % thin
+            drawing = drawing.after(size)
 
-    def _scan(
-        self, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
-    ) -> None:
+    def _scan(self, n_scans: int, drawing: Drawing, draws: States, stats: Array) -> None:
         """Make scans of all ladders, and complete draws of the core."""
         if self.core is None:
-            self._over_ladders(lambda c: self._scan_one(c, n_scans, schedule, draws, stats))
+            self._over_ladders(lambda c: self._scan_one(c, n_scans, drawing, draws, stats))
             return
-        n, thin, made, first = len(self), *schedule
+        n, (thin, made, first) = len(self), drawing
         core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
         every = np.arange(n_scans)
         kept = every[(made + every + 1) % thin == 0] if thin else every[:0]
         known = np.empty((n, n_scans, len(self.rule.facts.stat_names)))
 
         def work(c: int) -> None:
-            self._scan_one(c, n_scans, (1, 0, 0), core, known)
+            self._scan_one(c, n_scans, Drawing(1), core, known)
             self._lift(c, core[c], kept, draws[c, first : first + kept.size])
 
         self._over_ladders(work)
@@ -538,18 +516,18 @@ class Ladders(Threaded):
         self._x[c] = last[0]
 
     def _scan_one(
-        self, c: int, n_scans: int, schedule: tuple[int, int, int], draws: States, stats: Array
+        self, c: int, n_scans: int, drawing: Drawing, draws: States, stats: Array
     ) -> None:
         rule, n = self.rule, self.rule.n_replicas
         rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
         most = at_once(MOST_NUMBERS, n * rule.width)
         numbers = np.empty((n, min(most, n_scans) * rule.width))
-        thin, made, first = schedule
+        n_uniforms = rule.explorer.facts.n_uniforms
         for done in range(0, n_scans, most):
             size = min(most, n_scans - done)
             for row, rng in zip(numbers, rngs, strict=True):
                 rng.random(out=row[: size * rule.width])
-            n_uniforms, before = rule.explorer.facts.n_uniforms, self.n_scans + done
+            before, later = self.n_scans + done, drawing.after(done)
             scan.scan(
                 self._path,
                 rule.explorer,
@@ -560,9 +538,7 @@ class Ladders(Threaded):
                 numbers,
                 self._coins[c].random((size, (2 * self.n_copies - 1) * (self.beta.size - 1))),
                 self.batches.shift,
-                (size, rule.n_steps, n_uniforms, rule.width, before, thin, made, first),
+                Scans(size, rule.n_steps, n_uniforms, rule.width, before, later),
                 draws,
                 stats,
             )
-            if thin:
-                first, made = first + (made + size) // thin, (made + size) % thin

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels.run import places_of
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.tempering.paths import Guide, Guided, Joint, Reference, Scaled, Softened
 from sklsb.targets._checks import as_array
@@ -117,10 +118,7 @@ def _guide(target: Target, domains: Domains, product: list[Array]) -> Guide:
         at = start[site] + np.flatnonzero(mask)
         log_q[at] = np.log(product[site][mask])
     site_of = np.repeat(np.arange(target.n_sites), sizes - 1).astype(np.uint32)
-    smallest = min(target.values)
-    index = np.zeros(max(target.values) - smallest + 1, np.int64)
-    index[np.asarray(target.values) - smallest] = np.arange(len(target.values))
-    return Guide(log_q, start, site_of, index, smallest)
+    return Guide(log_q, start, site_of, places_of(target.values))
 
 
 def _log_odds(domains: Domains, product: list[Array] | None) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
+from sklsb._kernels.run import Drawing
 from sklsb._system.progress import FIRST_SEGMENT, next_segment, tick
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
@@ -59,7 +60,7 @@ def run_scans(ladders: Ladders, n_scans: int) -> None:
     made, segment = 0, FIRST_SEGMENT
     while made < n_scans:
         began, size = time.perf_counter(), min(segment, n_scans - made)
-        ladders.run(size, (0, 0, 0), no_draws, np.empty((n, 0, 2)))
+        ladders.run(size, Drawing(), no_draws, np.empty((n, 0, 2)))
         made += size
         segment = next_segment(segment, size, time.perf_counter() - began)
         tick()
