@@ -53,7 +53,8 @@ for axis, (name, draws) in zip(
     axis.plot(np.sort(draws["x"].mean("draw").values, axis=1).T)
     axis.axhline(0, color="0.6", linewidth=1)
     axis.set(title=f"{name}: mean of each spin", xlabel="spin, in order", ylim=(-1.05, 1.05))
-tempering.plot_index_process(axes[2], n_scans=200)
+levels = tempering.index_process_.sel(chain=0).isel(scan=slice(-200, None))
+levels.plot.line(x="scan", ax=axes[2], add_legend=False, linewidth=0.8)
 for k, line in enumerate(axes[2].lines):
     line.set(color="0.8" if k else "C3", linewidth=2.0 - 1.3 * bool(k), zorder=-k)
 axes[2].set(title="One replica of a ladder")

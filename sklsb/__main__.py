@@ -8,12 +8,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sklsb import __version__
-
-if TYPE_CHECKING:
-    from sklsb.samplers._run.base import BaseSampler
+import sklsb
+from sklsb import exceptions
 
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
@@ -51,7 +49,7 @@ def _sayer(args: argparse.Namespace) -> Callable[[str], None]:
 
 
 @contextmanager
-def _table(place: str) -> Iterator[Any]:
+def _table(place: str | Path) -> Iterator[Any]:
     if place == _STANDARD:
         yield sys.stdout
     else:
@@ -59,21 +57,15 @@ def _table(place: str) -> Iterator[Any]:
             yield file
 
 
-def _check_table(place: str | None) -> None:
-    if place not in (None, _STANDARD):
-        _file(str(place))
-
-
 # ----------------------------------------------------------------- models
 
 
 def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     """Return the evidence in words NAME=VALUE, or NAME=VALUE:LIKELIHOOD,..."""
-    from sklsb.targets._evidence import sites_by_name, weights_of
-
+    evidence = sklsb.targets._evidence
     found: dict[Any, Any] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number
-    names = sites_by_name(target)
+    names = evidence.sites_by_name(target)
     for word in words:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name
@@ -82,7 +74,7 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
             # What is a value's name is no list of likelihoods.
             if not given or (target.state_names and _is_state(target, names, variable, value)):
                 given = value
-            (site,) = weights_of(target, {variable: given})
+            (site,) = evidence.weights_of(target, {variable: given})
         except ValueError as error:
             if "," in value and "=" in value:
                 raise CommandError(f"{error} Give an --observe to each variable.") from None
@@ -134,9 +126,7 @@ def _parted(word: str, sites: Any, states: Any) -> tuple[str, str]:
 
 def _model(args: argparse.Namespace) -> Any:
     """Read the model, with its evidence."""
-    from sklsb.io._formats import format_of
-
-    found, options = format_of(args.model, args.format), {}
+    found, options = sklsb.io._formats.format_of(args.model, args.format), {}
     if args.beta != 1.0 or "beta" in found.options:
         options["beta"] = args.beta
     if args.evidence is not None:
@@ -152,14 +142,12 @@ def _model(args: argparse.Namespace) -> Any:
 
 def _sampler(args: argparse.Namespace, kind: str | None = None) -> Any:
     """Return the requested sampler, or another kind, not fitted."""
-    from sklsb import AutoSampler, EliminationSampler, GibbsSampler, LSBSampler, ParallelTempering
-
     kinds: dict[str, Any] = {
-        "auto": AutoSampler,
-        "lsb": LSBSampler,
-        "gibbs": GibbsSampler,
-        "tempering": ParallelTempering,
-        "elimination": EliminationSampler,
+        "auto": sklsb.AutoSampler,
+        "lsb": sklsb.LSBSampler,
+        "gibbs": sklsb.GibbsSampler,
+        "tempering": sklsb.ParallelTempering,
+        "elimination": sklsb.EliminationSampler,
     }
     kind = kind or args.sampler
     options = {"max_memory": args.max_memory} if kind == "elimination" else {}
@@ -176,26 +164,21 @@ def _verbose(args: argparse.Namespace) -> int:
 
 def _sample(args: argparse.Namespace) -> int:
     """Write draws to a store."""
-    from sklsb import open_draws
-    from sklsb.diagnostics import to_frame
-    from sklsb.samplers._run.base import BaseSampler
-
-    target = _model(args)
-    path, say = Path(args.out or f"{Path(args.model).name}.zarr"), _sayer(args)
-    _check_table(args.csv)
-    left, thin = args.draws, _thin(args.thin)
+    target, say = _model(args), _sayer(args)
+    path = args.out or Path(f"{Path(args.model).name}.zarr")
+    left = args.draws
     if path.exists():
         if not args.resume:
             raise CommandError(f"{path} exists; give --resume to go on with it, or another --out.")
-        sampler, known = BaseSampler.resume(path, target), open_draws(path)
+        sampler, known = sklsb.extending.BaseSampler.resume(path, target), sklsb.open_draws(path)
         _check_same(args, sampler, known)
         left -= known.sizes["draw"]
     else:
         sampler = _sampler(args).fit(target)
     sampler.set_params(verbose=_verbose(args))
     if left > 0:
-        sampler.sample(left, thin=thin, store=path)
-    done = open_draws(path)
+        sampler.sample(left, thin=args.thin, store=path)
+    done = sklsb.open_draws(path)
     sizes = done.sizes
     say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
     if hasattr(sampler, "disagreement_") and target.n_sites:
@@ -203,17 +186,19 @@ def _sample(args: argparse.Namespace) -> int:
         say(f"largest R-hat of a variable: {r_hat:.4g}")
     if args.csv:
         with _table(args.csv) as file:
-            to_frame(done, target).to_csv(file, index=False, lineterminator="\r\n")
+            sklsb.diagnostics.to_frame(done, target).to_csv(
+                file, index=False, lineterminator="\r\n"
+            )
         say(f"{args.csv}: a row for each draw, chain after chain")
     return DONE
 
 
-def _check_same(args: argparse.Namespace, sampler: "BaseSampler", known: Any) -> None:
+def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
     """Refuse to resume a run that had other options."""
     options = {
         "--sampler": (type(_sampler(args)).__name__, type(sampler).__name__),
         "--chains": (args.chains, known.sizes["chain"]),
-        "--thin": (sampler.run_.transitions(_thin(args.thin)), int(known.attrs["thin"])),
+        "--thin": (sampler.run_.transitions(args.thin), int(known.attrs["thin"])),
         "--seed": (args.seed, sampler.random_state if args.seed is not None else None),
     }
     other = [f"{name} (there: {is_})" for name, (asked, is_) in options.items() if asked != is_]
@@ -224,43 +209,19 @@ def _check_same(args: argparse.Namespace, sampler: "BaseSampler", known: Any) ->
         )
 
 
-def _thin(given: str) -> int | str:
-    if given in ("sweep", "auto"):
-        return given
-    if not given.isdecimal() or int(given) < 1:
-        raise CommandError(f'--thin is {given!r}; give a number of transitions, "sweep" or "auto".')
-    return int(given)
-
-
-def _file(given: str) -> Path:
-    """Return the path of a result, if it can be written."""
-    path = Path(given)
-    if not path.parent.is_dir():
-        raise CommandError(f"{path} cannot be written: there is no folder {path.parent}.")
-    return path
-
-
 def _marginals(args: argparse.Namespace) -> int:
     """Write marginals as a .MAR file, and the partition function as a .PR file."""
-    from sklsb import exact
-    from sklsb.diagnostics import to_frame
-    from sklsb.exact.elimination.answers import is_affordable
-    from sklsb.io import write_result
-
+    is_affordable = sklsb.exact.elimination.answers.is_affordable
     target, method, memory = _model(args), args.method, args.max_memory
     if method == "auto":
         method = "exact" if is_affordable(target, "marginals", memory) else "sample"
         if method == "sample" and not args.quiet:
             _tell("exact marginals take too much (see info); chains estimate them")
-    say, path = _sayer(args), _file(args.out or f"{Path(args.model).name}.MAR")
-    verbose, error, thin = _verbose(args), 0.0, _thin(args.thin)
-    options = {"max_memory": memory, "verbose": verbose}
-    _check_table(args.csv)
-    if args.pr:
-        _file(args.pr)
+    say, path = _sayer(args), args.out or Path(f"{Path(args.model).name}.MAR")
+    options = {"max_memory": memory, "verbose": _verbose(args)}
     log_z, log_z_error, kind = math.nan, 0.0, args.sampler
     if args.pr and (method == "exact" or is_affordable(target, "log_partition", memory)):
-        log_z = exact.log_partition(target, **options)
+        log_z = sklsb.exact.log_partition(target, **options)
     estimated = args.pr and math.isnan(log_z)
     if estimated and kind not in ("auto", "tempering"):
         raise CommandError(
@@ -268,27 +229,28 @@ def _marginals(args: argparse.Namespace) -> int:
             f"{kind} does not estimate it. Give --sampler tempering, or leave out --pr."
         )
     if method == "exact":
-        found = exact.marginals(target, **options)
+        found = sklsb.exact.marginals(target, **options)
     else:
         sampler = _sampler(args, "tempering" if estimated else kind).fit(target)
-        found = sampler.sample(args.draws, thin=thin, record="marginals")
-        error, unknown = float(found["mcse"].max()), int(found["mcse"].isnull().sum())
+        found = sampler.sample(args.draws, thin=args.thin, record="marginals")
         if estimated:
             log_z, log_z_error = sampler.log_z_, sampler.log_z_error_
     p = found["p"].to_numpy().reshape(target.n_sites, len(target.values))
     rows = [row[:k] for row, k in zip(p, target.cardinalities.tolist(), strict=True)]
-    write_result(path, "MAR", rows)
-    told = "exact" if method == "exact" else f"largest standard error {error:.2g}"
-    if method != "exact" and unknown:
-        told += f" (unknown for {unknown} values that all draws have, or none)"
+    sklsb.io.write_result(path, "MAR", rows)
+    told = "exact"
+    if method != "exact":
+        told = f"largest standard error {float(found['mcse'].max()):.2g}"
+        if unknown := int(found["mcse"].isnull().sum()):
+            told += f" (unknown for {unknown} values that all draws have, or none)"
     say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
-        table = to_frame(found, target)
+        table = sklsb.diagnostics.to_frame(found, target)
         with _table(args.csv) as file:
             table.to_csv(file, index=False, na_rep="nan", lineterminator="\r\n")
         say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
-        write_result(args.pr, "PR", log_z / math.log(10))
+        sklsb.io.write_result(args.pr, "PR", log_z / math.log(10))
         told = _digits(log_z / math.log(10))
         if estimated:
             told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
@@ -296,7 +258,7 @@ def _marginals(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _write_values(place: str, target: Any, places: Any) -> None:
+def _write_values(place: str | Path, target: Any, places: Any) -> None:
     """Write a row for each variable and its value."""
     import csv
 
@@ -312,51 +274,42 @@ def _map(args: argparse.Namespace) -> int:
     """Write the most probable state as a .MPE file."""
     import numpy as np
 
-    from sklsb import anneal, exact
-    from sklsb.exact.elimination.answers import is_affordable
-    from sklsb.io import write_result
-    from sklsb.io._formats import format_of
-
+    is_affordable = sklsb.exact.elimination.answers.is_affordable
     target, method = _model(args), args.method
     if method == "auto":
         method = "exact" if is_affordable(target, "most_likely", args.max_memory) else "anneal"
-    say, path = _sayer(args), _file(args.out or f"{Path(args.model).name}.MPE")
-    _check_table(args.csv)
+    say, path = _sayer(args), args.out or Path(f"{Path(args.model).name}.MPE")
     if method == "exact":
         options = {"max_memory": args.max_memory, "verbose": _verbose(args)}
-        found = exact.most_likely(target, **options)
+        found = sklsb.exact.most_likely(target, **options)
     else:
-        several = anneal(
+        several = sklsb.anneal(
             target,
             seconds=args.seconds,
             n_chains=args.chains,
             random_state=args.seed,
             verbose=_verbose(args),
         )
-        found = several.isel(chain=int(several["lp"].to_numpy().argmax()))
+        found = sklsb.diagnostics.best_state(several)
         method = "exact" if several.attrs["proven"] else method
     x, lp = found["x"].to_numpy().ravel(), float(found["lp"])
-    write_result(path, "MPE", np.searchsorted(target.values, x))
+    places = np.searchsorted(target.values, x)
+    sklsb.io.write_result(path, "MPE", places)
     if args.csv:
-        _write_values(args.csv, target, np.searchsorted(target.values, x))
+        _write_values(args.csv, target, places)
         say(f"{args.csv}: the same with names")
-    score, sign = format_of(args.model, args.format).score
+    score, sign = sklsb.io._formats.format_of(args.model, args.format).score
     what = f"{score} = {_digits(0.0 + sign * lp / args.beta)}"  # never -0
-    told = (
-        "the most probable state"
-        if method == "exact"
-        else "the best state found, not proven to be the most probable one"
-    )
+    told = "the best state found, not proven to be the most probable one"
+    told = "the most probable state" if method == "exact" else told
     say(f"{path}: {told}, {what}")
     return DONE
 
 
 def _info(args: argparse.Namespace) -> int:
     """Describe a model and the costs of exact answers."""
-    from sklsb.exact.elimination.answers import cost_and_limits
-    from sklsb.exact.elimination.cost import duration, fits
-    from sklsb.exact.elimination.engine import strike_few
-
+    elimination = sklsb.exact.elimination
+    answers, costs = elimination.answers, elimination.cost
     target = _model(args)
     sizes = target.cardinalities
     _say(f"model: {target!r}")
@@ -372,16 +325,16 @@ def _info(args: argparse.Namespace) -> int:
         ("most_likely", "most probable state"),
     ):
         try:
-            struck = struck or strike_few(target)
-            cost, limits = cost_and_limits(target, task, args.max_memory, struck)
+            struck = struck or elimination.engine.strike_few(target)
+            cost, limits = answers.cost_and_limits(target, task, args.max_memory, struck)
         except (TypeError, ValueError) as error:
             _say(f"exact {words}: no ({error})")
             continue
         told = "too much by default" if args.max_memory is None else "too much"
-        told = "fits" if fits(cost, limits) else told
+        told = "fits" if costs.fits(cost, limits) else told
         _say(
             f"exact {words}: {_number(cost.log2_work)} table entries, "
-            f"{_number(cost.log2_memory)} bytes, about {duration(cost.seconds)}, {told}"
+            f"{_number(cost.log2_memory)} bytes, about {costs.duration(cost.seconds)}, {told}"
         )
     return DONE
 
@@ -420,24 +373,46 @@ def _bytes(word: str) -> float:
     return number * 1000.0 ** " KMGT".index(found[2].upper() or " ")
 
 
-def _place(word: str) -> str:
+def _thin(word: str) -> int | str:
+    if word in ("sweep", "auto"):
+        return word
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(
+            f'{word!r} is no number of transitions, nor "sweep" or "auto"'
+        )
+    return int(word)
+
+
+def _place(word: str) -> Path:
     if word == "-":
         raise argparse.ArgumentTypeError(
             "'-' would be a file of that name; for the standard output name /dev/stdout"
         )
-    return word
+    return Path(word)
+
+
+def _file(word: str) -> Path:
+    path = _place(word)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{word!r} cannot be written: there is no folder {path.parent}"
+        )
+    return path
+
+
+def _csv(word: str) -> str | Path:
+    return word if word == _STANDARD else _file(word)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "model",
         help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set), or an archive",
     )
-    parser.add_argument(
-        "--format", help="if the suffix is not known: uai, bif, qubo, cut, or one registered"
-    )
-    parser.add_argument("--evidence", metavar="FILE", help="evidence file, for UAI")
-    parser.add_argument(
+    add("--format", help="if the suffix is not known: uai, bif, qubo, cut, or one registered")
+    add("--evidence", metavar="FILE", help="evidence file, for UAI")
+    add(
         "--observe",
         metavar="NAME=VALUE",
         action="append",
@@ -445,40 +420,39 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="observe one variable, or give NAME=VALUE:LIKELIHOOD,... of all its values; may be "
         "given again",
     )
-    parser.add_argument(
-        "--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut"
-    )
-    parser.add_argument(
+    add("--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut")
+    add(
         "--max-memory",
         type=_bytes,
         metavar="BYTES",
         help="for exact answers, such as 8G (default: 2**30, or up to half of the free memory)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar, no warnings")
+    add("--quiet", action="store_true", help="no progress bar, no warnings")
 
 
 def _add_chains(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--chains", type=_positive, default=4, help="number of chains")
-    parser.add_argument(
-        "--seed", type=int, help="the same seed gives the same draws; not in an annealing by time"
-    )
+    add = parser.add_argument
+    add("--chains", type=_positive, default=4, help="number of chains")
+    add("--seed", type=int, help="the same seed gives the same draws; not in an annealing by time")
 
 
 def _add_draws(parser: argparse.ArgumentParser, n: int) -> None:
+    add = parser.add_argument
     _add_chains(parser)
-    parser.add_argument(
+    add(
         "--sampler",
         choices=("auto", "lsb", "gibbs", "tempering", "elimination"),
         default="auto",
         help="which sampler (default: %(default)s)",
     )
-    parser.add_argument(
-        "--draws", type=_positive, default=n, help="draws of each chain (default: %(default)s)"
+    add("--draws", type=_positive, default=n, help="draws of each chain (default: %(default)s)")
+    add(
+        "--thin",
+        type=_thin,
+        default="sweep",
+        help='transitions per draw, "sweep" or "auto" (default: a sweep)',
     )
-    parser.add_argument(
-        "--thin", default="sweep", help='transitions per draw, "sweep" or "auto" (default: a sweep)'
-    )
-    parser.add_argument("--jobs", type=int, help="threads; -1 for all cores")
+    add("--jobs", type=int, help="threads; -1 for all cores")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -489,7 +463,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=plain,
     )
-    parser.add_argument("--version", action="version", version=f"sklsb {__version__}")
+    parser.add_argument("--version", action="version", version=f"sklsb {sklsb.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(
@@ -502,39 +476,24 @@ def _parser() -> argparse.ArgumentParser:
 
     sample = command("sample", _sample, "write draws to a store, which can be resumed")
     _add_draws(sample, 1000)
-    sample.add_argument(
-        "--out", type=_place, metavar="FOLDER", help="the store (default: MODEL.zarr)"
-    )
-    sample.add_argument(
-        "--resume", action="store_true", help="go on with the store, up to --draws in all"
-    )
-    sample.add_argument(
-        "--csv", metavar="FILE", help="write all draws as a table too; - is standard output"
-    )
+    add = sample.add_argument
+    add("--out", type=_place, metavar="FOLDER", help="the store (default: MODEL.zarr)")
+    add("--resume", action="store_true", help="go on with the store, up to --draws in all")
+    add("--csv", type=_csv, metavar="FILE", help="write all draws too; - is standard output")
     marginals = command("marginals", _marginals, "write the probability of each value as .MAR")
     _add_draws(marginals, 10_000)
-    marginals.add_argument(
-        "--method", choices=("auto", "exact", "sample"), default="auto", help="exact where it fits"
-    )
-    marginals.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MAR")
-    marginals.add_argument(
-        "--csv", metavar="FILE", help="write names and errors too, as a table; - is standard output"
-    )
-    marginals.add_argument(
-        "--pr", type=_place, metavar="FILE", help="write the partition function too, as .PR"
-    )
+    add = marginals.add_argument
+    add("--method", choices=("auto", "exact", "sample"), default="auto", help="exact where it fits")
+    add("--out", type=_file, metavar="FILE", help="default: MODEL.MAR")
+    add("--csv", type=_csv, metavar="FILE", help="write names and errors too; - is standard output")
+    add("--pr", type=_file, metavar="FILE", help="write the partition function too, as .PR")
     best = command("map", _map, "write the most probable state as .MPE")
     _add_chains(best)
-    best.add_argument(
-        "--method", choices=("auto", "exact", "anneal"), default="auto", help="exact where it fits"
-    )
-    best.add_argument("--seconds", type=float, default=10.0, help="for annealing")
-    best.add_argument("--out", type=_place, metavar="FILE", help="default: MODEL.MPE")
-    best.add_argument(
-        "--csv",
-        metavar="FILE",
-        help="write names of variables and values too; - is standard output",
-    )
+    add = best.add_argument
+    add("--method", choices=("auto", "exact", "anneal"), default="auto", help="exact where it fits")
+    add("--seconds", type=float, default=10.0, help="for annealing")
+    add("--out", type=_file, metavar="FILE", help="default: MODEL.MPE")
+    add("--csv", type=_csv, metavar="FILE", help="write names and values too; - is standard output")
     command("info", _info, "say what a model is, and what exact answers take")
     return parser
 
@@ -583,19 +542,13 @@ def _plain(error: OSError) -> str:
 
 def _code_of(warning: warnings.WarningMessage) -> int:
     """Return the exit code for a warning."""
-    from sklsb.exceptions import (
-        FrozenSitesWarning,
-        InterruptedWarning,
-        PrecisionWarning,
-        SamplerWarning,
-    )
-
     kind = warning.category
-    if issubclass(kind, InterruptedWarning):
+    if issubclass(kind, exceptions.InterruptedWarning):
         return INTERRUPTED
     # Frozen variables are most often just certain.
-    harmless = issubclass(kind, FrozenSitesWarning)
-    doubtful = issubclass(kind, SamplerWarning | PrecisionWarning) and not harmless
+    if issubclass(kind, exceptions.FrozenSitesWarning):
+        return DONE
+    doubtful = issubclass(kind, exceptions.SamplerWarning | exceptions.PrecisionWarning)
     return DOUBTFUL if doubtful else DONE
 
 

@@ -333,6 +333,19 @@ def test_warm_start_goes_on_with_both():
     np.testing.assert_array_equal(sampler.run_.ensemble.states, before)
 
 
+def test_warm_start_after_a_pickle_keeps_all_replicas():
+    sampler = pickle.loads(pickle.dumps(make(warm_start=True).fit(glass(0, (4, 4), 1.0))))
+    before, top = sampler.run_.ensemble.states, sampler.state_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)
+        sampler.set_params(n_burn_in=0).fit(glass(0, (4, 4), 1.0))
+        np.testing.assert_array_equal(sampler.run_.ensemble.states, before)
+        assert (before != top[:, None, None]).any()
+        sampler.fit(glass(0, (4, 4), 1.1))  # another target: all begin at the draws
+    states = sampler.run_.ensemble.states
+    np.testing.assert_array_equal(states, np.broadcast_to(top[:, None, None], states.shape))
+
+
 def test_errors():
     with pytest.raises(ValueError, match="crossover is 'yes'; give"):
         make(crossover="yes").fit(network())

@@ -2,6 +2,9 @@
 
 import contextlib
 import copy
+import io
+import pathlib
+import tempfile
 import warnings
 
 import numpy as np
@@ -395,6 +398,18 @@ def check_joined(package):
     assert np.array_equal(found["x"].isel(chain=3, draw=2), whole[3, 2]), "one chain"
 
 
+def check_commands(package):
+    """The partition function is written as its logarithm to base 10."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        folder = pathlib.Path(folder)
+        model, out, pr = (folder / name for name in ("model.uai", "MAR", "PR"))
+        model.write_text("MARKOV 1 2 1 1 0 2 0.1 0.2")
+        words = ["marginals", str(model), "--out", str(out), "--pr", str(pr)]
+        assert inside(package, "__main__").main(words) == 0
+        assert np.isclose(package.io.read_result(pr), np.log10(0.3)), "log10 Z"
+        assert np.allclose(package.io.read_result(out), [[1 / 3, 2 / 3]]), "marginals"
+
+
 CHECKS = [
     check_expectation,
     check_pictures,
@@ -429,6 +444,7 @@ CHECKS = [
     check_store,
     check_files,
     check_joined,
+    check_commands,
 ]
 
 
@@ -532,11 +548,8 @@ MUTANTS = {
     ),
     "probabilities as differences of shares": Mutant(
         MOMENTS,
-        "        counts[..., 0] = n_draws - counts.sum(axis=-1)  # exact, as a difference of "
-        "shares is not\n        return counts / max(1, n_draws)\n",
-        "        shares: Array = counts / max(1, n_draws)\n"
-        "        shares[..., 0] = 1.0 - shares.sum(axis=-1)\n"
-        "        return shares\n",
+        "counts[:, :, 0] = x.shape[1] - counts.sum(axis=2)",
+        "counts[:, :, 0] = (1.0 - (counts / x.shape[1]).sum(axis=2)) * x.shape[1]",
         check_moments,
         ".",
     ),
@@ -665,8 +678,8 @@ MUTANTS = {
     ),
     "only the largest difference of log p looked at": Mutant(
         FINGERPRINT,
-        "(doubtful[order[:1]], doubtful[order[1:]])",
-        "(doubtful[order[:1]],)",
+        "some = np.flatnonzero(gap > _ROUNDING * size)",
+        "some = np.flatnonzero(gap >= gap.max())",
         check_difference,
         "the state of small terms differs",
     ),
@@ -807,6 +820,13 @@ MUTANTS = {
         'n = parts[0].sizes["draw"]',
         check_joined,
         ".",
+    ),
+    "the natural logarithm in a file of base 10": Mutant(
+        "__main__.py",
+        'sklsb.io.write_result(args.pr, "PR", log_z / math.log(10))',
+        'sklsb.io.write_result(args.pr, "PR", log_z)',
+        check_commands,
+        "log10 Z",
     ),
 }
 

@@ -760,9 +760,6 @@ def test_fitted_attributes(ising):
     draws(sampler, 4)
     assert sampler.n_evaluations_ == before + 4 * 2 * (n - 1) * 12
     assert sampler.history_["round_trips"].dims == ("round",)
-    ax = sampler.plot_index_process(chain=1, n_scans=50)
-    assert len(ax.lines) == n
-    assert len(ax.lines[0].get_xdata()) == 50
 
 
 def test_round_trips_are_those_of_the_index_process(ising):

@@ -72,14 +72,14 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
             f"There are {tally.n_draws} draws of each chain{apart}; to compare chains takes at "
             f"least {FEWEST_DRAWS}."
         )
-    of_lp = tally.of_lp()
+    of_lp = tally.of_lp()._asdict()
     sites = {name: np.full(target.n_sites, np.nan) for name in ("r_hat", "ess", "p_value")}
     n_values = tally.first.size and tally.counts.sums.shape[2]
     if n_values:
-        of_values = tally.of_values()
+        of_values = tally.of_values()._asdict()
         for name, best in (("r_hat", np.fmax), ("ess", np.fmin), ("p_value", np.fmin)):
-            sites[name][tally.sites] = tally.by_site(getattr(of_values, name), best)
-    p_value = np.append(sites["p_value"], of_lp.p_value)
+            sites[name][tally.sites] = tally.by_site(of_values[name], best)
+    p_value = np.append(sites["p_value"], of_lp["p_value"])
     seen = np.where(np.isnan(p_value), 1.0, p_value)
     worst = int(seen.argmin())
     lost = tally.lost()
@@ -87,7 +87,7 @@ def disagreement(draws: "xr.Dataset | Tally", target: Target) -> xr.Dataset:
     agree = not lost and seen[worst] * (n_values + 1) * looks >= CHANCE
     found = {
         name: (target.dims, values.reshape(target.shape)) for name, values in sites.items()
-    } | {f"{name}_lp": float(getattr(of_lp, name)) for name in sites}
+    } | {f"{name}_lp": float(of_lp[name]) for name in sites}
     attrs = {
         "agree": int(agree),
         "worst": "lp" if worst == target.n_sites else str(target.label(worst)),

@@ -9,14 +9,12 @@ from sklsb._kernels.run import Sums, places_of
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import (
     Array,
-    Batches,
+    ByValue,
     batch_errors,
     error_of,
     marginal_errors,
-    shape_for,
     time_by_visits,
 )
-from sklsb.diagnostics.draws import value_coords
 from sklsb.targets.base import States, Target
 
 # A value with so few visits has at least the error of counting its draws; one with k times as many,
@@ -27,16 +25,14 @@ _EPS = float(np.finfo(np.float64).eps)
 _BLOCK = 1 << 20
 
 
-class Averages(Batches):
+class Averages(ByValue):
     """Sums of p(x_i = s | rest) over the draws of some chains, by batches.
 
     Kernels add to `of_kernel` what they draw; for other chains `add` computes it.
     """
 
     def __init__(self, target: Target, n_chains: int):
-        self.target = target
-        self.n_values = int(target.cardinalities.sum())
-        super().__init__(shape_for(n_chains, self.n_values + 1))
+        super().__init__(target, n_chains)
         self._places = places_of(target.values)
         self._weight = np.empty((n_chains, len(target.values)))
         shape = target.n_sites, len(target.values)
@@ -90,32 +86,18 @@ class Averages(Batches):
                 at = (self.n_draws + begin + k) // self.size
                 self.sums[:, at, :-1] += found[:, k]
 
-    def _spread(self, values: Array) -> Array:
-        """Return shape (..., n_sites, n_values), 0 where a variable does not have the value."""
-        has = np.arange(len(self.target.values)) < self.target.cardinalities[:, np.newaxis]
-        whole = np.zeros((*values.shape[:-1], *has.shape))
-        whole[..., has] = values
-        return whole
-
     def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
         """Return the marginals with their standard errors."""
-        target, (mean, batches) = self.target, self.means()
-        p = self._spread(np.clip(mean[:-1], 0.0, 1.0))
-        errors = marginal_errors(p, batch_errors(self._spread(batches[..., :-1])), np.inf)
+        mean, batches = self.means()
+        p = self.spread(np.clip(mean[:-1], 0.0, 1.0))
+        errors = marginal_errors(p, batch_errors(self.spread(batches[..., :-1])), np.inf)
         # NaN as long as there are few draws.
         errors = np.where(np.isnan(errors), np.nan, np.fmax(errors, self._fewest_errors()))
         # Nothing tells how long a value lasts that was never seen, or that was never left.
         errors = np.where((self._inside > 0) & (self._outside > 0), errors, np.nan)
-        errors[target.n_possible <= 1] = 0.0
-        errors[np.arange(p.shape[1]) >= target.cardinalities[:, np.newaxis]] = 0.0
-        shape, dims = (*target.shape, p.shape[1]), (*target.dims, "state")
-        found = {
-            "p": (dims, p.reshape(shape)),
-            "mcse": (dims, errors.reshape(shape)),
-            "lp": mean[-1],
-            "lp_mcse": batch_errors(batches[:, :, -1]),
-        }
-        return xr.Dataset(found, coords=target.coords | value_coords(target), attrs=attrs)
+        errors[self.target.n_possible <= 1] = 0.0
+        errors[~self.has] = 0.0
+        return self.labelled({"p": (p, errors)}, attrs)
 
 
 def conditionals(target: Target, states: States) -> Array:

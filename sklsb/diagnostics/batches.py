@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
+
+from sklsb.diagnostics.draws import value_coords
+from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -37,24 +41,16 @@ class Batches:
         self.sums: NDArray[Any] = np.zeros(shape, dtype)
         self.size, self.n_draws = size, 0
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Batches):
-            return NotImplemented
-        mine, theirs = self.__dict__, other.__dict__
-        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __getstate__(self) -> dict[str, Any]:
         # Only batches that have begun, in few bytes: checkpoints are written often.
         begun, shape = self.begun, self.sums.shape
         if begun.dtype.kind == "i":
             begun = begun.astype(np.min_scalar_type(begun.max(initial=0)))
-        return self.__dict__ | {"sums": (shape, self.sums.dtype.str, begun)}
+        return vars(self) | {"sums": (shape, self.sums.dtype.str, begun)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         shape, dtype, begun = state["sums"]
-        self.__dict__.update(state | {"sums": np.zeros(shape, dtype)})
+        vars(self).update(state, sums=np.zeros(shape, dtype))
         self.sums[:, : begun.shape[1]] = begun
 
     @property
@@ -109,6 +105,34 @@ class Batches:
         """Return means over all draws, and of full batches, (n_chains, n_full, ...)."""
         total = self.sums.sum(axis=(0, 1)) / max(1, len(self.sums) * self.n_draws)
         return total, self.full / self.size
+
+
+class ByValue(Batches):
+    """Sums of a number for each value of each variable, of ``more`` numbers, and of log p."""
+
+    def __init__(self, target: Target, n_chains: int, more: int = 0):
+        self.target = target
+        self.has = np.arange(len(target.values)) < target.cardinalities[:, np.newaxis]
+        self.n_values = int(target.cardinalities.sum())
+        super().__init__(shape_for(n_chains, self.n_values + more + 1))
+
+    def spread(self, values: Array) -> Array:
+        """Return shape (..., n_sites, n_values), 0 where a variable does not have the value."""
+        whole = np.zeros((*values.shape[:-1], *self.has.shape))
+        whole[..., self.has] = values
+        return whole
+
+    def labelled(self, found: dict[str, tuple[Array, Array]], attrs: dict[str, Any]) -> xr.Dataset:
+        """Return numbers with their errors, of each variable or each of its values, and log p."""
+        target, (mean, batches) = self.target, self.means()
+        data: dict[str, Any] = {}
+        for name, both in found.items():
+            dims = target.dims if both[0].ndim == 1 else (*target.dims, "state")
+            names = name, "mcse" if name == "p" else f"{name}_mcse"
+            for label, values in zip(names, both, strict=True):
+                data[label] = (dims, values.reshape(*target.shape, *values.shape[1:]))
+        data |= {"lp": mean[-1], "lp_mcse": batch_errors(batches[:, :, -1])}
+        return xr.Dataset(data, coords=target.coords | value_coords(target), attrs=attrs)
 
 
 class Thinned(Generic[T]):

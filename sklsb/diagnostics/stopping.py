@@ -53,7 +53,7 @@ class RunSoFar:
     def _worst(self, name: str, best: np.ufunc) -> float:
         if self._agreement is None:
             return math.nan
-        values, lp = (getattr(found, name) for found in self._agreement)
+        values, lp = (found._asdict()[name] for found in self._agreement)
         return float(best.reduce(np.append(values, lp), initial=math.nan))
 
     @property

@@ -192,14 +192,6 @@ class Tally:
         self.n_transitions = 0
         self.since = 0  # transitions since the last state that was looked at
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        mine, theirs = self.__dict__, other.__dict__
-        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
-
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def n_draws(self) -> int:
         """Draws of each chain that were looked at."""
@@ -221,10 +213,10 @@ class Tally:
     def joined(cls, parts: "Sequence[Tally]") -> "Tally":
         """Concatenate the tallies of disjoint groups of chains, which have looked equally often."""
         made = copy.deepcopy(parts[0])
-        for name in ("lp", "lp_origin"):
-            setattr(made, name, np.concatenate([getattr(part, name) for part in parts]))
-        for name in ("counts", "lp_sums"):
-            getattr(made, name).sums = np.concatenate([getattr(part, name).sums for part in parts])
+        made.lp = np.concatenate([part.lp for part in parts])
+        made.lp_origin = np.concatenate([part.lp_origin for part in parts])
+        made.counts.sums = np.concatenate([part.counts.sums for part in parts])
+        made.lp_sums.sums = np.concatenate([part.lp_sums.sums for part in parts])
         return made
 
     @_beyond_floats

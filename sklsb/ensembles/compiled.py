@@ -33,6 +33,7 @@ class Threaded:
     target: Target
     streams: Streams
     n_jobs: int
+    uses_factors = False  # whether draws are made from the factors of the target
     _pool: Executor | None = None
 
     @contextmanager

@@ -48,6 +48,10 @@ class ChainEnsemble(Protocol):
     counters: Counters
 
     @property
+    def uses_factors(self) -> bool:
+        """Whether draws are made from the factors of the target."""
+
+    @property
     def chains(self) -> Carried: ...
     @property
     def rule(self) -> Rule: ...

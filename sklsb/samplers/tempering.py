@@ -269,29 +269,3 @@ class ParallelTempering(BaseSampler):
             {"x": (("chain", *target.dims), x.reshape(-1, *target.shape))},
             coords={"chain": np.arange(len(x)), **target.coords, "lp": ("chain", lp)},
         )
-
-    def plot_index_process(self, ax: Any = None, *, chain: int = 0, n_scans: int = 256) -> Any:
-        """Draw the level of each replica of a ladder over the last scans.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
-        chain : int, default=0
-            Number of the ladder.
-        n_scans : int, default=256
-            Number of scans.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            ax = plt.subplots(layout="constrained")[1]
-        found = self.index_process_.sel(chain=chain).isel(scan=slice(-n_scans, None))
-        for replica in found["replica"].to_numpy():
-            ax.plot(found["scan"], found.sel(replica=replica), linewidth=0.8)
-        ax.set(xlabel="scan", ylabel="level of each replica (the last is beta = 1)")
-        return ax

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,86 +175,82 @@ class _Decoder:
         if not isinstance(tree, dict):
             return tree
         ((kind, inside),) = tree.items()
-        return getattr(self, f"_get_{kind}")(inside)
-
-    def _get_known(self, name: str) -> Any:
-        return self._known[name]
-
-    def _get_again(self, k: int) -> Any:
+        match kind:
+            case "known":
+                return self._known[inside]
+            case "again":
+                return self._seen[inside]
+            case "tuple":
+                return tuple(self(item) for item in inside)
+            case "dict":
+                return {self(key): self(item) for key, item in inside}
+            case "array":
+                return self._array(*inside)
+            case "scalar":
+                return self._array(*inside["array"])[()]
+            case "text":
+                shape, items = inside
+                return np.array(items, dtype=object).reshape(shape)
+            case "fields":
+                module, name, items = inside
+                self._seen.append(find_class(module, name)(*map(self, items)))
+                return self._seen[-1]
+            case "object":
+                return self._object(*inside)
+        k = len(self._seen)
+        self._seen.append(None)  # its place comes before those of its parts
+        self._seen[k] = _MADE_FROM[kind](self(inside))
         return self._seen[k]
 
-    def _get_tuple(self, items: Any) -> Any:
-        return tuple(self(item) for item in items)
-
-    def _get_dict(self, items: Any) -> Any:
-        return {self(key): self(item) for key, item in items}
-
-    def _get_text(self, given: Any) -> Any:
-        shape, items = given
-        return np.array(items, dtype=object).reshape(shape)
-
-    def _get_array(self, given: Any) -> NDArray[Any]:
-        begin, dtype, shape = given
+    def _array(self, begin: int, dtype: str, shape: list[int]) -> NDArray[Any]:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         found = np.frombuffer(self._blob[begin : begin + size], dtype=dtype)
         return found.reshape(shape).copy()
 
-    def _get_scalar(self, given: Any) -> Any:
-        return self._get_array(given["array"])[()]
-
-    def _get_fields(self, given: Any) -> Any:
-        module, name, items = given
-        made = find_class(module, name)(*map(self, items))
-        self._seen.append(made)
-        return made
-
-    def _get_object(self, given: Any) -> Any:
-        module, name, state = given
+    def _object(self, module: str, name: str, state: Any) -> Any:
         made = object.__new__(find_class(module, name))
         self._seen.append(made)
         found = self(state)
         if hasattr(made, "__setstate__"):
             made.__setstate__(found)
         elif found is not None:
-            made.__dict__.update(found)
+            vars(made).update(found)
         return made
 
-    def _get_seeds(self, given: Any) -> Any:
-        k = len(self._seen)
-        self._seen.append(None)
-        entropy, key, size, n_spawned = (self(item) for item in given)
-        self._seen[k] = np.random.SeedSequence(
-            entropy, spawn_key=key, pool_size=size, n_children_spawned=n_spawned
-        )
-        return self._seen[k]
 
-    def _get_generator(self, given: Any) -> Any:
-        k = len(self._seen)
-        self._seen.append(None)
-        name, seeds, state = given
-        if name not in _BIT_GENERATORS:
-            raise DamagedError(f"it names the generator {name!r}")
-        bits = getattr(np.random, name)(self(seeds))
-        bits.state = self(state)
-        self._seen[k] = np.random.Generator(bits)
-        return self._seen[k]
+def _seeds(parts: list[Any]) -> np.random.SeedSequence:
+    entropy, key, size, n_spawned = parts
+    return np.random.SeedSequence(
+        entropy, spawn_key=key, pool_size=size, n_children_spawned=n_spawned
+    )
 
-    def _get_legacy(self, state: Any) -> Any:
-        k = len(self._seen)
-        self._seen.append(np.random.RandomState())
-        self._seen[k].set_state(self(state))
-        return self._seen[k]
 
-    def _get_dataset(self, given: Any) -> xr.Dataset:
-        k = len(self._seen)
-        self._seen.append(None)
-        variables, coords, attrs = (self(item) for item in given)
-        self._seen[k] = xr.Dataset(
-            {name: v for name, v in variables.items() if name not in coords},
-            coords={name: v for name, v in variables.items() if name in coords},
-            attrs=attrs,
-        )
-        return self._seen[k]
+def _generator(parts: list[Any]) -> np.random.Generator:
+    name, seeds, state = parts
+    if name not in _BIT_GENERATORS:
+        raise DamagedError(f"it names the generator {name!r}")
+    bits = getattr(np.random, name)(seeds)
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def _legacy(state: dict[str, Any]) -> np.random.RandomState:
+    made = np.random.RandomState()
+    made.set_state(state)
+    return made
+
+
+def _dataset(parts: list[Any]) -> xr.Dataset:
+    variables, coords, attrs = parts
+    return xr.Dataset(variables, attrs=attrs).set_coords(coords)
+
+
+_MADE_FROM: dict[str, Callable[[Any], Any]] = {
+    "seeds": _seeds,
+    "generator": _generator,
+    "legacy": _legacy,
+    "dataset": _dataset,
+}
 
 
 def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:

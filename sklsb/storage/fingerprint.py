@@ -27,20 +27,14 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
     with np.errstate(invalid="ignore"):
         gap = np.where(one == other, 0.0, np.abs(one - other))
     gap[np.isnan(gap)] = np.inf
-    doubtful = np.flatnonzero(gap > _ROUNDING * size)
-    if not doubtful.size:
+    some = np.flatnonzero(gap > _ROUNDING * size)
+    if not some.size:
         return None
-    # Its terms may be larger, or it is in single precision: look closer, which may take long, first
-    # at the most doubtful state.
+    # Its terms may be larger, or it is in single precision: look closer, which may take long.
     relative = _SINGLE if target.offers.single_precision else _ROUNDING
-    order = np.argsort(-gap[doubtful] / size[doubtful], kind="stable")
-    for some in (doubtful[order[:1]], doubtful[order[1:]]):
-        if some.size:
-            gate = relative * (size[some] + _size_of_terms(target, x[some]))
-            beyond = some[gap[some] > gate + np.sum(target.rounding)]
-            if beyond.size:
-                return int(beyond[0])
-    return None
+    gate = relative * (size[some] + _size_of_terms(target, x[some])) + np.sum(target.rounding)
+    beyond = some[gap[some] > gate]
+    return int(beyond[(gap[beyond] / size[beyond]).argmax()]) if beyond.size else None
 
 
 def _terms(target: Target, x: States) -> Iterator[Array]:
@@ -77,7 +71,7 @@ def checked(ensemble: Any) -> tuple[States, Array]:
     x, found = by_kernels(ensemble)
     wanted = target.log_prob(x)
     _compare(target, x, found, wanted, "its kernels say")
-    if getattr(ensemble, "uses_factors", False) and not target.offers.own_factors:
+    if ensemble.uses_factors and not target.offers.own_factors:
         total = sum(_terms(target, x), np.zeros(len(x)))
         _compare(target, x, total, wanted, "the sum of its log_factors is")
     return x, found

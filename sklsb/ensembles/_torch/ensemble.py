@@ -83,6 +83,7 @@ class FastEnsemble:
     """
 
     update_every = 8
+    uses_factors = False
     _pool: Executor | None = None
 
     def __init__(

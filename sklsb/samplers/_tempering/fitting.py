@@ -23,6 +23,7 @@ from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
 from sklsb.samplers._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, tune
 from sklsb.samplers.gibbs import is_sparse
+from sklsb.storage.fingerprint import difference, fingerprint
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts, scouted_starts
 
@@ -152,7 +153,7 @@ class Tempering(Algorithm):
         params, target, core = self.params, self.target, self._core
         old: Any = None if self.before is None else self.before.ensemble
         beta = np.linspace(0.0, 1.0, FIRST_REPLICAS) if old is None else old.beta
-        again = old is not None and old.target is target and self._going_on
+        again = self._going_on and old is not None and _is_same(old, target)
         product = None if params.reference is None else product_of(params.reference, target)
         own = core.of(states) if core else states
         n_copies = old.n_copies if again and params.crossover == "auto" else self._n_copies
@@ -278,6 +279,11 @@ class Tempering(Algorithm):
         else:
             return
         warn(f"{found}. Draw for longer, or take another sampler.", TemperingWarning)
+
+
+def _is_same(old: Ladders, target: Target) -> bool:
+    """Whether a target is that of these ladders, which may come from a file."""
+    return old.target is target or not difference(target, fingerprint(old.target, old.chains.x))
 
 
 def _too_few(trips: NDArray[np.int64]) -> bool:

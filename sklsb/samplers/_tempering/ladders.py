@@ -66,15 +66,6 @@ class _Tops(NamedTuple):
     part: NoPart
 
 
-def steps_of(explorer: Rule, target: Target) -> int:
-    """Return the transitions of each replica in a scan.
-
-    A Gibbs sweep, or n_sites / 4 locally balanced steps.
-    """
-    found = explorer.facts.transitions_per_sweep
-    return max(1, target.n_sites // 4) if found is None else found
-
-
 def crossing_of(target: Target, n: int) -> Crossing:
     """Return what finds exchangeable parts of two states, for n ladders."""
     graph: Any = target.graph
@@ -122,7 +113,7 @@ class Ladders(Threaded):
         core: Core | None = None,
     ):
         self.target, self.streams, self.beta, self.product = target, streams, beta, product
-        self.core = core
+        self.core, self.uses_factors = core, core is not None
         self.inner: Target = core.network if core else target
         self.n_jobs = min(n_jobs, max(1, len(streams)))
         self.counters = Counters()
@@ -132,7 +123,7 @@ class Ladders(Threaded):
         rngs = [own[r][c] for c in range(n) for r in range(n_replicas)]
         flat = states.reshape(n * n_replicas, n_sites)
         self.replicas = Ensemble(self.inner, flat, rngs, 1, explorer)
-        n_steps = steps_of(explorer, self.inner)
+        n_steps = explorer.facts.transitions_per_sweep or max(1, n_sites // 4)
         width = max(n_steps * explorer.facts.n_uniforms, n_sites, 1)
         n_drawn = core.n_drawn if core else 0
         self.rule = Scan(explorer, n_steps, width, n_replicas, n_drawn)
@@ -455,11 +446,6 @@ class Ladders(Threaded):
         self._over_ladders(work)
         tops: Array = found.reshape(n, -1)[np.arange(n), self.ladder.at[:, 0, -1]]
         return tops
-
-    @property
-    def uses_factors(self) -> bool:
-        """Whether draws are made from the factors of the target."""
-        return self.core is not None
 
     def advance(self, uniforms: Array) -> None:
         raise TypeError("Ladders take random numbers from their own streams; call run.")
