@@ -528,8 +528,8 @@ MUTANTS = {
     ),
     "visits of replicas taken together over the chains": Mutant(
         MARGINALS,
-        "new = (np.diff(sorted_visit) != 0) | (np.diff(chain) != 0)",
-        "new = np.diff(sorted_visit) > 0",
+        "[a + one for a, one in zip(first, own, strict=False)]",
+        "own",
         check_errors_of_visits,
         ".",
     ),

@@ -1,8 +1,7 @@
 """The probability of each value of each variable, with its Monte Carlo error."""
 
-from typing import NamedTuple
-
 import numpy as np
+import scipy.sparse as sp
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -124,37 +123,27 @@ def _recorded(found: xr.Dataset, target: Target) -> xr.Dataset:
     return found
 
 
-class _Grouped(NamedTuple):
-    """Draws of all chains, sorted by visits of replicas."""
-
-    order: NDArray[np.intp]
-    start: NDArray[np.intp]  # of each visit
-
-    def tau(self, hit: NDArray[np.bool_], p: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how many draws are worth an independent one, by sums over visits."""
-        n, n_visits = self.order.size, self.start.size
-        if n_visits < 2:
-            return np.full(p.shape, float(n))
-        counts = np.add.reduceat(hit.reshape(n, -1)[self.order], self.start, axis=0, dtype=np.int64)
-        size = np.diff(self.start, append=n)[:, np.newaxis]
-        squares = np.square(counts - size * p).sum(axis=0)
-        return n_visits / (n_visits - 1) * squares / (n * p * (1.0 - p))
+def _together(visit: Array) -> sp.csr_array:
+    """Return a matrix of 1 where draws, (n_chains, n_draws), are of a visit of a replica."""
+    own = [np.unique(numbers, return_inverse=True)[1] for numbers in visit]
+    first = np.cumsum([0, *(one.max(initial=-1) + 1 for one in own)])
+    rows = np.concatenate([a + one for a, one in zip(first, own, strict=False)])
+    return sp.csr_array((np.ones(visit.size), (rows, np.arange(visit.size))))
 
 
-def _together(visit: NDArray[np.float64]) -> _Grouped:
-    """Sort draws by their visit numbers, (n_chains, n_draws)."""
-    chain = np.repeat(np.arange(len(visit)), visit.shape[1])
-    order = np.lexsort((visit.ravel(), chain))
-    sorted_visit, chain = visit.ravel()[order], chain[order]
-    new = (np.diff(sorted_visit) != 0) | (np.diff(chain) != 0)
-    start = np.concatenate([[0], 1 + np.flatnonzero(new)])[: visit.size]
-    return _Grouped(order, start)
+def _time_within(within: sp.csr_array, hit: NDArray[np.bool_], p: Array) -> Array:
+    """Return how many draws are worth an independent one, by sums over visits."""
+    n_visits, n = within.shape
+    if n_visits < 2:
+        return np.full(p.shape, float(n))
+    left = within @ hit.reshape(n, -1) - within.sum(axis=1)[:, np.newaxis] * p
+    return n_visits / (n_visits - 1) * np.square(left).sum(axis=0) / (n * p * (1.0 - p))
 
 
 def _errors(
     hit: NDArray[np.bool_],
     unknown: NDArray[np.bool_],
-    within: _Grouped | None,
+    within: sp.csr_array | None,
     exact: Array | None,
 ) -> Array:
     """Return errors of the means of indicators of shape (n_chains, n_draws, n_sites)."""
@@ -174,7 +163,7 @@ def _errors(
     ess = arviz.ess(series, method="mean")["x"].values
     tau = np.maximum(n / ess, time_by_visits(p, n, _visits(hit)))
     if within is not None:
-        tau = np.maximum(tau, within.tau(hit, p))
+        tau = np.maximum(tau, _time_within(within, hit, p))
     errors[moved] = error_of(p, n / tau)
     return errors
 

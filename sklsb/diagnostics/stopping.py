@@ -176,7 +176,6 @@ class Seconds:
         return run.seconds >= self.seconds
 
 
-@dataclass(frozen=True, init=False)
 class AllOf:
     """Stop when several rules are met at once.
 
@@ -186,10 +185,8 @@ class AllOf:
         Rules, or callables of your own.
     """
 
-    rules: tuple[Rule, ...]
-
     def __init__(self, *rules: Rule):
-        object.__setattr__(self, "rules", check_stop(rules))
+        self.rules = check_stop(rules)
         if not rules:
             raise ValueError("AllOf has no rules; give one or more.")
 

@@ -156,22 +156,19 @@ class Store:
         (self.path / "sklsb").mkdir(parents=True)
         self._lock = _locked(self.path)
         try:
-            self._create(sampler, chains)
+            for variable in (*self.variables, *self._plain):
+                (self.path / variable.name).mkdir()
+            for variable in self._plain:
+                variable.write(self.path, 0)
+            write_file(self.path / "sklsb" / "coords", packed(self.coords))
+            write_file(self.path / "sklsb" / "sampler", sampler)
+            self.settings["sampler"] = digest_of(sampler)
+            self.end(chains)
             os.replace(self.path, path)
         except BaseException:
             self.close()
             raise
         self.path = path
-
-    def _create(self, sampler: bytes, chains: bytes) -> None:
-        for variable in (*self.variables, *self._plain):
-            (self.path / variable.name).mkdir()
-        for variable in self._plain:
-            variable.write(self.path, 0)
-        write_file(self.path / "sklsb" / "coords", packed(self.coords))
-        write_file(self.path / "sklsb" / "sampler", sampler)
-        self.settings["sampler"] = digest_of(sampler)
-        self.end(chains)
 
     @classmethod
     def open(cls, path: Path, *, verify: bool) -> tuple["Store", bytes]:

@@ -44,7 +44,7 @@ class Core:
         joined, factors = _sum_out(model, order)
         if any(not factor.table.max() > -np.inf for factor in factors):
             raise no_state(target, None)
-        joined = [(b.variable, _turned(b.factor, b.variable)) for b in model.barren] + joined
+        joined = [(b.variable, _turned(b.factor, b.variable, model)) for b in model.barren] + joined
         gone = {v for v, _ in joined}
         self.sites = np.array(
             [i for i, v in enumerate(model.values) if v.size > 1 and i not in gone], dtype=np.int64
@@ -171,11 +171,10 @@ def _spread(factor: Factor, scope: tuple[int, ...], sizes: NDArray[np.int64]) ->
     return spread
 
 
-def _turned(factor: Factor, variable: int) -> Factor:
+def _turned(factor: Factor, variable: int, model: Reduced) -> Factor:
     """Move a variable to the last axis."""
-    axis = factor.scope.index(variable)
-    scope = (*factor.scope[:axis], *factor.scope[axis + 1 :], variable)
-    return Factor(scope, np.moveaxis(factor.table, axis, -1))
+    scope = (*(v for v in factor.scope if v != variable), variable)
+    return Factor(scope, _spread(factor, scope, model.sizes))
 
 
 def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
