@@ -548,8 +548,9 @@ MUTANTS = {
     ),
     "probabilities as differences of shares": Mutant(
         MOMENTS,
-        "counts[:, :, 0] = x.shape[1] - counts.sum(axis=2)",
-        "counts[:, :, 0] = (1.0 - (counts / x.shape[1]).sum(axis=2)) * x.shape[1]",
+        "p, by_batch = self.spread(mean[:n]), self.spread(batches[..., :n])",
+        "p, by_batch = self.spread(mean[:n]), self.spread(batches[..., :n])\n"
+        "        p[:, 0] = 1.0 - p[:, 1:].sum(axis=1)",
         check_moments,
         ".",
     ),

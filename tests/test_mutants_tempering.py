@@ -104,11 +104,13 @@ def check_explorers(package):
 def check_crossover(package):
     """Two copies are taken only where parts move in a quarter of the exchanges."""
     explorers = inside(package, "samplers._tempering.explorers")
-    explorers.run_scans, explorers.Streams = lambda *_: None, list
+    explorers.run_scans = explorers.settle = lambda *_: None
+    explorers.Streams = list
     tried = SimpleNamespace(
         ladder=SimpleNamespace(exchanged=np.ones((1, 2))),
         chains=SimpleNamespace(evaluations=np.zeros((1, 1))),
         exchanged=0.1,
+        begin_like=lambda _: None,
     )
     ladders = SimpleNamespace(
         states=np.zeros((1, 1, 2, 3)),

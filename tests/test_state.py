@@ -107,7 +107,7 @@ def draws(sampler, *args, **settings):
 def everything(state):
     parts = {name: values.tobytes() for name, values in state.arrays.items()}
     rngs = [rng.bit_generator.state for rng in state.streams.chain]
-    return state.x.tobytes(), parts, state.counters, str(rngs), pickle.dumps(state.rule)
+    return state.x.tobytes(), parts, packed(state.counters), str(rngs), pickle.dumps(state.rule)
 
 
 @pytest.mark.parametrize("name", ["mixture", "nested"])
