@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from models import dense
+from models import content, dense
 
 from sklsb import (
     RBM,
@@ -35,7 +35,6 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.samplers.gibbs import colors
-from sklsb.storage.codec import packed
 
 INF = np.inf
 _rng = np.random.default_rng(0)
@@ -687,7 +686,7 @@ def test_an_error_in_the_middle_of_a_block(outcome, error, message, nth, n_jobs)
         quietly(sampler, 20)
     np.testing.assert_array_equal(sampler.state_, before)
     state = sampler.run_.ensemble.state()
-    assert packed(state.counters) == packed(copy.counters)
+    assert content(state.counters) == content(copy.counters)
     for name in ("acceptance", "refusable"):
         np.testing.assert_array_equal(state.arrays[name], copy.arrays[name])
     f.left = INF

@@ -5,7 +5,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from models import chain_network, dense
+from models import chain_network, content, dense
 from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
@@ -26,7 +26,6 @@ from sklsb import (
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, StoreError, TemperingWarning
-from sklsb.storage.codec import packed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -242,7 +241,7 @@ def test_a_tally_of_all_chains():
     parts = [Tally(TARGET, 2, 2, n_all=5), Tally(TARGET, 3, 2, n_all=5)]
     for part, chains in zip(parts, (slice(0, 2), slice(2, 5)), strict=True):
         part.add(x[chains], lp[chains], 1)
-    assert packed(Tally.joined(parts)) == packed(whole)
+    assert content(Tally.joined(parts)) == content(whole)
 
 
 def test_warnings_are_of_all_chains():

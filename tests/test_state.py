@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
-from models import dense
+from models import content, dense
 
 import sklsb
 from sklsb import ClusterSampler, GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
@@ -23,7 +23,6 @@ from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
 from sklsb.extending import Algorithm, FixedRuleSampler
 from sklsb.samplers._run import run as _run
-from sklsb.storage.codec import packed
 
 TARGET = dense(6, scale=0.4)
 # Log weights fall from a random state, by less than would move the offset.
@@ -107,7 +106,7 @@ def draws(sampler, *args, **settings):
 def everything(state):
     parts = {name: values.tobytes() for name, values in state.arrays.items()}
     rngs = [rng.bit_generator.state for rng in state.streams.chain]
-    return state.x.tobytes(), parts, packed(state.counters), str(rngs), pickle.dumps(state.rule)
+    return state.x.tobytes(), parts, content(state.counters), str(rngs), pickle.dumps(state.rule)
 
 
 @pytest.mark.parametrize("name", ["mixture", "nested"])
@@ -232,7 +231,7 @@ def test_what_a_state_holds():
     assert isinstance(state, ChainState)
     tally = state.counters.tally
     wanted = Counters((3, 0), n_transitions=12, n_draws=4, tally=tally)
-    assert packed(state.counters) == packed(wanted)
+    assert content(state.counters) == content(wanted)
     assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
     assert set(state.arrays) == common | {"last", "second.last", "second.first.offset"}
@@ -329,7 +328,7 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
         np.testing.assert_array_equal(rest["x"], wanted["x"][:, 3:])
         stats = one.sample_stats_.to_array().values
         np.testing.assert_array_equal(stats, acceptance[:, :, 3:])
-        assert packed(one.run_.ensemble.counters) == packed(whole.run_.ensemble.counters)
+        assert content(one.run_.ensemble.counters) == content(whole.run_.ensemble.counters)
     # Another distance begins a draw anew.
     x = quietly(other, 3, thin=4)["x"].values
     reference = fitted(name)

@@ -4,12 +4,11 @@ import copy
 
 import numpy as np
 import pytest
-from models import dense
+from models import content, dense
 
 from sklsb import EliminationSampler, GibbsSampler, Ising, LSBSampler, MarkovNetwork
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
 from sklsb.samplers._run import run as _run
-from sklsb.storage.codec import packed
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -142,7 +141,7 @@ def test_a_large_effective_size_of_log_p_can_be_reached():
         n = int(rng.integers(0, 900))
         other.add(x[:, at : at + n], lp[:, at : at + n], 3)
         at += n
-    assert packed(other) == packed(tally)
+    assert content(other) == content(tally)
 
 
 def test_the_effective_size_falls_where_chains_disagree():
