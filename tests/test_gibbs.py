@@ -824,6 +824,7 @@ def test_wrong_parameters(params, target, error, message):
     with pytest.raises(error, match=message):
         sampler.set_params(**params).fit(target)
     assert sampler.target_ is LATTICE
+    sampler.set_params(n_jobs=None)  # which counts from the next call
     np.testing.assert_array_equal(quietly(sampler, 5)["x"], quietly(untouched, 5)["x"])
 
 
