@@ -627,7 +627,7 @@ def test_from_pgmpy_needs_factors():
         ([2], [((), 1), ((0,), [INF, 1])], None, ValueError, "table 1 has the entry inf; entries"),
         ([2], [((), 1), ((0,), [0, 0])], None, ValueError, "table 1 is zero throughout: no state"),
         ([2], [((), 0)], None, ValueError, "table 0 is zero throughout"),
-        ([2, 2], [], ["a"], ValueError, "names has 1 entries, 1 of them distinct; .* the 2 var"),
+        ([2, 2], [], ["a"], ValueError, "names has 1 entries, 1 of them distinct; .* 2 in all"),
         ([2, 2], [], ["a", "a"], ValueError, "names has 2 entries, 1 of them distinct"),
     ],
 )

@@ -345,6 +345,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         ndarray of shape (n,)
             Classes.
         """
+        check_is_fitted(self)
         return np.asarray(self.classes_[(self.decision_function(X, estimator) > 0).astype(int)])
 
     def sample_posterior(self, n: int = 250) -> Any:

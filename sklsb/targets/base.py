@@ -476,7 +476,7 @@ class Target(ABC):
         return []
 
     def __getstate__(self) -> dict[str, Any]:
-        cls, state = type(self), cast(dict[str, Any], object.__getstate__(self))
+        cls, state = type(self), cast(dict[str, Any], object.__getstate__(self) or {})
         return {
             name: value
             for name, value in state.items()

@@ -504,7 +504,7 @@ class Ising(GraphTarget):
         matrix = square_matrix(matrix, "bqm.quadratic")
         linear = finite_array(list(bqm.linear.values()), "bqm.linear", (len(site),))
         offset = float(finite_array(bqm.offset, "bqm.offset", ()))
-        vartype, labels = str(bqm.vartype).removeprefix("Vartype."), plain(site)
+        vartype, labels = getattr(bqm.vartype, "name", bqm.vartype), plain(site)
         if vartype == "BINARY":
             matrix = sp.csr_array(matrix + sp.diags_array(linear))
             return cls._from_quadratic(matrix, offset, beta, labels)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
@@ -53,6 +54,8 @@ _MORE_CHANCES = (
 CHANGED = "its log-density changed"
 # Fewest draws that ArviZ computes an effective sample size of.
 _FEWEST_SUMMED = 4
+# Probability of other values below which it is no wonder that a variable keeps its own.
+_IMPROBABLE = 0.05
 # Effective draws of each chain below which chains cannot be compared.
 _FEWEST_EFFECTIVE = 5.0
 
@@ -118,9 +121,29 @@ class DrawWarnings(ABC):
                 f"(the first is site {first}{called}). Their effective sample size is "
                 "unknown; where all chains agree ArviZ reports it as perfect, and "
                 "sklsb.diagnostics.ess gives NaN."
-                f"{isolated}{more}{hint}",
+                f"{isolated}{more}{self._certainty(frozen)}{hint}",
                 FrozenSitesWarning,
             )
+
+    def _certainty(self, frozen: NDArray[np.bool_]) -> str:
+        """Say so if the present states make other values of these variables improbable."""
+        states = self.ensemble.chains.x
+        agree = len(states) > 1 and (states[:, frozen] == states[0, frozen]).all()
+        agree = agree and (self.disagreement is None or self.disagreement.agree)
+        # A function of the user would be called for every change.
+        if not agree or self.target.ratio_cost > 1:
+            return ""
+        site = np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
+        ratios = self.target.log_ratios(states)
+        odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
+        change = max(np.bincount(site, row, self.target.n_sites)[frozen].max() for row in odds)
+        if change > _IMPROBABLE:
+            return ""
+        return (
+            " Given all others as they are now, their other values have probabilities of "
+            f"{change:.2g} at most: they may be as certain as that, or the chains in a mode that "
+            "they do not leave."
+        )
 
     def _warn_if_short(self) -> None:
         counters = self.ensemble.counters
