@@ -285,3 +285,35 @@ def test_spins_against_elimination():
     p = exact.marginals(spins, evidence=evidence)["p"].values.reshape(9, 2)
     np.testing.assert_allclose(plan.marginals(evidence).p, p, atol=1e-12)
     assert set(np.unique(plan.sample(50, evidence))) == {-1, 1}
+
+
+def test_values_of_another_plan():
+    """A plan for variables eliminated last may have fewer values left than the first one."""
+    network = MarkovNetwork([3, 2], [((0,), [0.2, 0.3, 0.5]), ((0, 1), [[9, 1], [2, 8], [5, 5]])])
+    tables = [[0.0, 0.4, 0.6], network.factors[1][1]]
+    filled = exact.prepare(network).with_tables(tables)
+    fresh = exact.prepare(network.with_factors([((0,), [0.0, 4 / 3, 1.2])]))
+    for evidence in ({0: 1}, {0: {0: 0.1, 1: 0.2, 2: 0.9}}, {0: 2}):
+        values, p = filled.marginal_map([1], evidence)
+        wanted, wanted_p = fresh.marginal_map([1], evidence)
+        assert values == wanted
+        assert p == pytest.approx(wanted_p)
+    with pytest.raises(ValueError, match="no state of positive probability"):
+        filled.marginal_map([1], {0: 0})
+
+
+def test_equal_keys_of_other_kinds():
+    network = MarkovNetwork(
+        [2, 2], [((0,), [0.3, 0.7]), ((0, 1), [[0.9, 0.1], [0.2, 0.8]])], ["True", 1]
+    )
+    plan = exact.prepare(network)
+    plan.marginals({True: 1})
+    np.testing.assert_array_equal(
+        plan.marginals({1: 1}).p, exact.prepare(network).marginals({1: 1}).p
+    )
+    turned = plan.marginals(None, [1, "True"])
+    with pytest.raises(ValueError, match="of 2 variables"):
+        turned.to_dataset()
+    assert (1, "typo") not in turned
+    alone = MarkovNetwork([2, 2], [((0,), [0.3, 0.7])])
+    np.testing.assert_allclose(exact.prepare(alone).sensitivity({0: 1})[0], [-0.7, 0.3])

@@ -31,6 +31,7 @@ from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 Evidence = Mapping[Any, Any]
+_PLAIN = (str, int)
 
 
 class Marginals(Mapping[Any, Any]):
@@ -54,7 +55,10 @@ class Marginals(Mapping[Any, Any]):
         except ValueError:
             if not (isinstance(name, tuple) and len(name) == 2):
                 raise KeyError(name) from None
-            ((site, weights),) = weights_of(self._target, {name[0]: name[1]}).items()
+            try:
+                ((site, weights),) = weights_of(self._target, {name[0]: name[1]}).items()
+            except ValueError:
+                raise KeyError(name) from None
             return float(self[self._target.label(site)] @ weights)
         if site not in self._sites:
             raise KeyError(name)
@@ -77,7 +81,7 @@ class Marginals(Mapping[Any, Any]):
         ValueError
             If these are the marginals of some variables only.
         """
-        if len(self) < self._target.n_sites:
+        if [*self._sites] != [*range(self._target.n_sites)]:
             raise ValueError(
                 f"these are the marginals of {len(self)} of {self._target.n_sites} variables; ask "
                 "without variables to get a Dataset."
@@ -99,6 +103,7 @@ class _Engine:
 
     def __init__(self, found: Ordered, plan: Plan):
         self.found, self.plan = found, plan
+        self.known: dict[Any, tuple[int, Weights, float]] = {}  # what values of evidence mean
         self._idle: dict[int, list[tuple[Elimination, dict[int, Weights]]]] = {}
 
     @classmethod
@@ -119,7 +124,7 @@ class _Engine:
         return cls(Ordered(struck, route.order, [], cost, schedule), plan)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_idle": {}}
+        return self.__dict__ | {"_idle": {}, "known": {}}
 
     @cached_property
     def none(self) -> list[Weights]:
@@ -194,7 +199,6 @@ class Prepared:
         self, target: Target, engine: _Engine, limits: Limits, entries: Array | None = None
     ):
         self._target, self._engine, self._limits, self._entries = target, engine, limits, entries
-        self._known: dict[Any, tuple[int, Weights, float]] = {}
         self._with_last: dict[tuple[int, ...], _Engine] = {}
 
     def __repr__(self) -> str:
@@ -388,42 +392,45 @@ class Prepared:
 
     # ----------------------------------------------------------------- evidence
 
-    def _weights(self, evidence: Evidence | None) -> tuple[dict[int, Weights], float]:
+    def _weights(
+        self, evidence: Evidence | None, engine: _Engine
+    ) -> tuple[dict[int, Weights], float]:
         """Return weights of the variables observed, and the logarithm of what divides them."""
         if evidence is not None and not isinstance(evidence, Mapping):
             weights_of(self._target, evidence)  # says what to give
         found, log_divisor = dict[int, Weights](), 0.0
         for variable, value in (evidence or {}).items():
-            key = variable, type(value), value
-            try:
-                known = self._known.get(key)
-            except TypeError:  # likelihoods are no keys
-                known = self._looked_up(variable, value)
-            if known is None:
-                known = self._known[key] = self._looked_up(variable, value)
-            site, weights, log_top = known
+            site, weights, log_top = self._looked_up(variable, value, engine)
             if site in found:
                 weights_of(self._target, evidence or {})  # says which two are the same
             found[site] = weights
             log_divisor += log_top
         return found, log_divisor
 
-    def _looked_up(self, variable: Any, value: Any) -> tuple[int, Weights, float]:
+    def _looked_up(self, variable: Any, value: Any, engine: _Engine) -> tuple[int, Weights, float]:
+        plain = type(variable) in _PLAIN and type(value) in _PLAIN
+        key = type(variable), variable, type(value), value
+        if plain and key in engine.known:
+            return engine.known[key]
         ((site, weights),) = weights_of(self._target, {variable: value}).items()
-        left = weights[self._engine.found.model.values[site]]
+        left = weights[engine.found.model.values[site]]
         top = float(left.max())
         if not top > 0.0:
             raise no_state(self._target, None)
         with np.errstate(divide="ignore"):
-            return site, Weights.of(np.log(left / top)), math.log(top)
+            found = site, Weights.of(np.log(left / top)), math.log(top)
+        if plain:  # others may change, or be equal without meaning the same
+            engine.known[key] = found
+        return found
 
     @contextmanager
     def _given(
         self, evidence: Evidence | None, mode: int = LINEAR, engine: _Engine | None = None
     ) -> Iterator[tuple[Elimination, float]]:
         """Lend an elimination with evidence, and the logarithm of what its sum is divided by."""
-        weights, log_divisor = self._weights(evidence)
-        with (engine or self._engine).given(weights, mode) as elimination:
+        engine = engine or self._engine
+        weights, log_divisor = self._weights(evidence, engine)
+        with engine.given(weights, mode) as elimination:
             yield elimination, log_divisor
             if mode == LINEAR:
                 warn_if_lost(self._target, elimination.rounding_size)

@@ -90,6 +90,8 @@ def _share(
     above: Array,
 ) -> None:
     """Add to the derivative by each table of a clique the product of all others."""
+    if not members:
+        return
     spread = [_over(axes, *tables[f]) for f in members]
     before = [above]
     for table in spread[:-1]:

@@ -167,6 +167,11 @@ def tabulated(
                         f"{_row(parents, key)}; {child!r} has {shape[-1]} values."
                     )
                 row = dict(zip(states[child], row, strict=True))
+            if not np.isnan(result[at]).all():
+                raise ValueError(
+                    f"the table of {child!r} has the row {_row(parents, key)} twice, under "
+                    "names that mean the same; keep one."
+                )
             for value, p in row.items():
                 result[(*at, _place(states, child, value, child))] = p
     for at in np.ndindex(shape[:-1]):
@@ -266,6 +271,12 @@ def read(
         raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
     _check_parents(found)
     own = {name: plain(values) for name, values in (state_names or {}).items()}
+    known = {child[0] if of_slices else child for child in found}
+    strangers = [name for name in own if name not in known]
+    if strangers:
+        raise ValueError(
+            f"state_names names {strangers[0]!r}, which has no table; there are {[*known]!r:.200}."
+        )
     states = {}
     for child, table in found.items():
         name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
