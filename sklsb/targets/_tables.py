@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sklsb.targets._checks import refuse_mask
 from sklsb.targets._names import Names, plain
 
 # The probabilities of a variable given its parents may miss the sum 1 by this, as rounded ones do.
@@ -33,6 +34,7 @@ def conditional(
 ) -> Conditional:
     """Read a table; ``known`` are the names of all variables."""
     others = set(known) - {child}
+    refuse_mask(given, f"the table of {child!r}")
     if isinstance(given, pd.DataFrame):
         given = _as_series(child, given, others, parents)
     if isinstance(given, pd.Series):

@@ -351,7 +351,9 @@ class MarkovNetwork(Target):
             flat = tables.astype(np.float64)
         else:
             shapes = [table.shape for _, table in self._factors(self._table)]
-            given = [np.asarray(table, dtype=np.float64) for table in tables]
+            given = [
+                as_array(table, f"table {f}").astype(np.float64) for f, table in enumerate(tables)
+            ]
             own = [table.shape for table in given]
             if own != shapes:
                 wrong = [f for f, (a, b) in enumerate(zip(own, shapes, strict=False)) if a != b]
