@@ -129,6 +129,8 @@ def _model(args: argparse.Namespace) -> Any:
     found, options = sklsb.io._formats.format_of(args.model, args.format), {}
     if args.beta != 1.0 or "beta" in found.options:
         options["beta"] = args.beta
+    if args.colors is not None:
+        options["n_colors"] = args.colors
     if args.evidence is not None:
         if "evidence" not in found.options:
             raise CommandError(
@@ -408,10 +410,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "model",
-        help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) or cut (rudy, G-set), or an archive",
+        help="file: UAI, BIF, QUBO (Biq Mac, qbsolv, hercules), cut (rudy, G-set), Ergo, libDAI, "
+        "DIMACS (formula, graph to colour), qubist, bqpjson, or an archive",
     )
-    add("--format", help="if the suffix is not known: uai, bif, qubo, cut, or one registered")
-    add("--evidence", metavar="FILE", help="evidence file, for UAI")
+    add("--format", help="name of the format, if the suffix is not known")
+    add("--evidence", metavar="FILE", help="evidence file, for UAI and Ergo")
     add(
         "--observe",
         metavar="NAME=VALUE",
@@ -420,7 +423,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="observe one variable, or give NAME=VALUE:LIKELIHOOD,... of all its values; may be "
         "given again",
     )
-    add("--beta", type=float, default=1.0, help="inverse temperature, for QUBO and cut")
+    add("--beta", type=float, default=1.0, help="inverse temperature, for QUBO, cut, qh, bqpjson")
+    add("--colors", type=_positive, help="number of colours, for graphs of DIMACS")
     add(
         "--max-memory",
         type=_bytes,

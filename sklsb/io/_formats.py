@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 from sklsb._system.warn import warn
 from sklsb.io._compression import SUFFIXES, without_suffix
 from sklsb.io._tokens import PathLike, Tokens
-from sklsb.io.qubo import read_maxcut, read_qubo
+from sklsb.io.dimacs import cnf_model, read_col
+from sklsb.io.factor_graphs import read_erg, read_fg
+from sklsb.io.qubo import read_bqpjson, read_maxcut, read_qh, read_qubo
 
 _GROUP = "sklsb.formats"
-# Formats that are not read and whose content does not show it.
-_UNREAD = {".erg": "Ergo", ".fg": "libDAI"}
 Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
@@ -45,9 +45,16 @@ class Format(NamedTuple):
 
 _NETWORK, _ISING = "sklsb.targets:MarkovNetwork", "sklsb.targets:Ising"
 _CUTS, _QUBO = (".mc", ".rud", ".rudy", ".cut"), (".qubo", ".sparse")
+_ENERGY = ("energy", -1.0)
 _OWN = [
     Format("bif", (".bif",), Path, f"{_NETWORK}.from_bif"),
+    Format("bqpjson", (".bqpjson",), read_bqpjson, f"{_ISING}.from_bqm", ("beta",), _ENERGY),
+    Format("cnf", (".cnf",), cnf_model, f"{_NETWORK}._from_model"),
+    Format("col", (".col",), read_col, "sklsb.targets._files:colorings", ("n_colors",)),
     Format("cut", _CUTS, read_maxcut, f"{_ISING}.from_maxcut", ("beta",), ("cut", 1.0)),
+    Format("erg", (".erg",), read_erg, f"{_NETWORK}._from_model", ("evidence",)),
+    Format("fg", (".fg",), read_fg, f"{_NETWORK}._from_model"),
+    Format("qh", (".qh",), read_qh, f"{_ISING}.from_bqm", ("beta",), _ENERGY),
     Format("qubo", _QUBO, read_qubo, f"{_ISING}.from_qubo", ("beta",), ("x'Qx", -1.0)),
     Format("uai", (".uai",), Path, f"{_NETWORK}.from_uai", ("evidence",)),
 ]
@@ -150,11 +157,6 @@ def format_of(path: PathLike, name: str | None = None) -> Format:
     if fitting:
         return max(fitting, key=lambda one: len(one[0]))[1]
     Tokens(path)  # a missing file comes first, or another format that the content shows
-    for suffix, other in _UNREAD.items():
-        if end.endswith(suffix):
-            raise ValueError(
-                f"{path} is a file of {other}, a format that is not read. Known are {listed}."
-            )
     raise ValueError(
         f"{path} has no suffix of a known format; give format, or on the "
         f"command line --format. Known are {listed}; sklsb.io.register declares others."
@@ -171,7 +173,8 @@ def read_model(path: PathLike, format: str | None = None, **options: Any) -> Any
     format : str, optional
         Name of the format, if the suffix is not known.
     **options
-        ``evidence``, a file of observations (UAI); ``beta``, the inverse temperature (QUBO, cuts).
+        ``evidence``, a file of observations (UAI, Ergo); ``beta``, the inverse temperature (QUBO,
+        cuts, qubist, bqpjson); ``n_colors``, the number of colours (graphs of DIMACS).
 
     Returns
     -------

@@ -20,13 +20,19 @@ _LONGEST_SHOWN = 40
 _is_number = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
 LARGEST_INTEGER = 10**18
 READABLE = "UAI, BIF, QUBO (Biq Mac, qbsolv, hercules) and cuts (rudy, G-set)"
-# First words of other formats, and these. Only lines of comments precede that of DIMACS.
+_COMMENTS = rb"(?:c[^\r\n]*[\r\n]\s*)*"
+# First words of other formats, and these, with the formats that read them. Only lines of comments
+# precede that of DIMACS.
 _FOREIGN = {
-    rb"(<[^\s>]*)": "XML, such as XMLBIF",
-    rb"(net)\s*\{": "Hugin NET",
-    rb"(?:c[^\r\n]*[\r\n]\s*)*(p\s+(?!qubo\b)[a-z]+)": "DIMACS, such as graphs to colour",
-    rb"(\{)": "JSON",
-    rb"(%%MatrixMarket)": "Matrix Market",
+    rb"(<[^\s>]*)": ("XML, such as XMLBIF", None),
+    rb"(net)\s*\{": ("Hugin NET", None),
+    _COMMENTS + rb"(p\s+cnf)\b": ("DIMACS, a formula", "cnf"),
+    _COMMENTS + rb"(p\s+(?:edges?|col))\b": ("DIMACS, a graph to colour", "col"),
+    _COMMENTS + rb"(p\s+(?!qubo\b)[a-z]+)": ("DIMACS, such as MaxSAT", None),
+    rb"(\{)": ("JSON, such as bqpjson", "bqpjson"),
+    rb"(%%MatrixMarket)": ("Matrix Market", None),
+    rb"(LIMID|ID)\s": ("influence diagrams, with decisions and utilities", None),
+    rb"(CAUSAL)\s": ("structural causal models", None),
 }
 
 
@@ -55,7 +61,8 @@ class Tokens:
     """The tokens of a file, taken one after the other; ``at`` is the index of the next one.
 
     The file may be compressed and may begin with a byte-order mark. ``pattern`` matches a
-    token; what ``comment`` matches is blanked out, unless it begins with a quotation mark.
+    token; what ``comment`` matches is blanked out, unless it begins with a quotation mark. What
+    begins as a file of another format than ``own`` is refused.
     """
 
     def __init__(
@@ -65,10 +72,11 @@ class Tokens:
         pattern: bytes = rb"\S+",
         comment: bytes | None = None,
         data: bytes | None = None,
+        own: str | None = None,
     ):
         self.path, self.error, self._pattern = os.fspath(path), error, re.compile(pattern)
         self.data = self._unpack(Path(path).read_bytes()) if data is None else data
-        self._refuse_foreign()
+        self._refuse_foreign(own)
         # Of the same length, so that tokens stand in it where they stand in the file.
         self.code = self.data
         if comment is not None:
@@ -85,11 +93,15 @@ class Tokens:
             raise self.wrong_at(len(self.data), str(error)) from error
         return b"".join(parts).removeprefix(_BOM)
 
-    def _refuse_foreign(self) -> None:
-        for pattern, name in _FOREIGN.items():
-            if match := re.match(rb"\s*" + pattern, self.data):
-                problem = f"which begins a file of {name}; sklsb reads {READABLE}."
-                raise self.wrong_at(match.start(1), f"found {show(match[1])}, {problem}")
+    def _refuse_foreign(self, own: str | None) -> None:
+        for pattern, (name, reader) in _FOREIGN.items():
+            match = re.match(rb"\s*" + pattern, self.data)
+            if match and (reader is None or reader != own):
+                told = f"; give format={reader!r}" if reader else f"; sklsb reads {READABLE}"
+                problem = f"found {show(match[1])}, which begins a file of {name}{told}."
+                raise self.wrong_at(match.start(1), problem)
+            if match:
+                return
 
     def wrong_at(self, offset: int, problem: str) -> FormatError:
         ends = [match.end() for match in _LINE_END.finditer(self.data, 0, offset)]

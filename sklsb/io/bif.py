@@ -1,7 +1,8 @@
 """Bayesian networks in the interchange format BIF, as in the bnlearn repository."""
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,3 +186,36 @@ def _read_rows(
         what = f"the distribution of {child} given ({names})"
         raise tokens.wrong(tokens.at - 1, what, "one line for each case, or a default")
     return rows
+
+
+def write_bif(
+    path: PathLike,
+    tables: Iterable[tuple[Sequence[int], NDArray[np.float64]]],
+    names: Sequence[str],
+    states: Sequence[Sequence[str]],
+) -> None:
+    """Write conditional tables, each with its scope: the parents, then the child."""
+    for words in (names, *states):
+        _check_words(words)
+    lines = ["network unknown {", "}"]
+    for name, own in zip(names, states, strict=True):
+        values = ", ".join(f'"{state}"' for state in own)
+        lines += [f'variable "{name}" {{', f"  type discrete [ {len(own)} ] {{ {values} }};", "}"]
+    for scope, table in tables:
+        *parents, child = (f'"{names[v]}"' for v in scope)
+        lines.append(f"probability ( {child}{' | ' if parents else ''}{', '.join(parents)} ) {{")
+        for key in np.ndindex(*table.shape[:-1]):
+            case = ", ".join(f'"{states[v][k]}"' for v, k in zip(scope, key, strict=False))
+            start = f"({case})" if parents else "table"
+            lines.append(f"  {start} {', '.join(map(repr, table[key].tolist()))};")
+        lines.append("}")
+    Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+
+
+def _check_words(words: Sequence[str]) -> None:
+    for word in words:
+        if not word or set(word) & {'"', "\r", "\n"} or words.count(word) > 1:
+            raise ValueError(
+                f"the name {word!r} is empty, is there twice, or has a quotation mark or a line "
+                "break, which BIF does not allow; give other names."
+            )

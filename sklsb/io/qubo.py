@@ -1,6 +1,9 @@
 """Weighted graphs of max-cut (rudy, G-set) and quadratic binary problems in three dialects."""
 
+import json
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -266,3 +269,49 @@ def read_qubo(path: PathLike) -> sp.csr_array:
             ModelWarning,
         )
     return sp.csr_array(scale * matrix)
+
+
+def read_qh(path: PathLike) -> Any:
+    """Read an Ising problem of qubist; return it as `Ising.from_bqm` takes it.
+
+    The first line holds the numbers of sites and of lines; lines ``i i h`` and ``i j J`` follow,
+    counted from 0: the energy is the sum of h s_i and J s_i s_j. Variables are the sites
+    that occur.
+    """
+    tokens = _Pairs(path, "site", "sites", "entry", "entries")
+    n = tokens.size()
+    count = tokens.integer("the number of lines", 0)
+    matrix = tokens.matrix(*tokens.triples(count), 0, n)
+    entries = list(zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True))
+    linear = dict.fromkeys(sorted({*matrix.row.tolist(), *matrix.col.tolist()}), 0.0)
+    linear |= {i: value for i, j, value in entries if i == j}
+    quadratic = {(i, j): value for i, j, value in entries if i != j}
+    return SimpleNamespace(linear=linear, quadratic=quadratic, offset=0.0, vartype="SPIN")
+
+
+def read_bqpjson(path: PathLike) -> Any:
+    """Read a binary quadratic problem of bqpjson; return it as `Ising.from_bqm` takes it.
+
+    The energy is scale * (offset + linear and quadratic terms), of spins or of 0 and 1.
+    """
+    tokens = Tokens(path, own="bqpjson")
+    try:
+        given = json.loads(tokens.data)
+        domain, scale = given["variable_domain"], float(given["scale"])
+        linear = dict.fromkeys(given["variable_ids"], 0.0)
+        seen: set[Any] = set()
+        quadratic = {}
+        for term in (*given["linear_terms"], *given["quadratic_terms"]):
+            ends = [term[key] for key in ("id", "id_tail", "id_head") if key in term]
+            if {*ends} - linear.keys() or frozenset(ends) in seen or len({*ends}) < len(ends):
+                raise ValueError(f"the term {term} is there twice or has a variable that is not")
+            seen.add(frozenset(ends))
+            if len(ends) == 1:
+                linear[ends[0]] = scale * float(term["coeff"])
+            else:
+                quadratic[tuple(ends)] = scale * float(term["coeff"])
+        vartype = {"boolean": "BINARY", "spin": "SPIN"}[domain]
+        offset = scale * float(given["offset"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise tokens.wrong_at(0, f"no problem of bqpjson: {error!r}.") from error
+    return SimpleNamespace(linear=linear, quadratic=quadratic, offset=offset, vartype=vartype)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sklsb.io._tokens import LARGEST_INTEGER, FormatError, PathLike, Tokens
 
-_MOST_DIMENSIONS = 64  # of a NumPy array
+MOST_DIMENSIONS = 64  # of a NumPy array
 COMMENT = rb"#[^\r\n]*"
 
 
@@ -52,6 +52,14 @@ def _read_model(tokens: Tokens) -> Model:
     while len(cardinalities) < n:
         cardinalities.append(tokens.integer(f"cardinality {len(cardinalities)} of {n}", 1))
     scopes = _read_scopes(tokens, n, kind == "BAYES")
+    tables = read_tables(tokens, cardinalities, scopes)
+    return Model(kind, tuple(cardinalities), scopes, tables)
+
+
+def read_tables(
+    tokens: Tokens, cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    """Take the tables of all scopes, each with the number of its entries, and the end."""
     tables = []
     for i, scope in enumerate(scopes):
         shape = [cardinalities[v] for v in scope]
@@ -60,7 +68,7 @@ def _read_model(tokens: Tokens) -> Model:
         tokens.integer(f"the number of entries of table {i}", size, size, why)
         tables.append(tokens.numbers(size, f"table {i}", low=0.0).reshape(shape))
     tokens.end(f"the {len(tables)} tables")
-    return Model(kind, tuple(cardinalities), scopes, tables)
+    return tables
 
 
 def _read_scopes(tokens: Tokens, n: int, bayes: bool) -> list[tuple[int, ...]]:
@@ -72,7 +80,7 @@ def _read_scopes(tokens: Tokens, n: int, bayes: bool) -> list[tuple[int, ...]]:
     children: set[int] = set()
     while len(scopes) < count:
         name = f"scope {len(scopes)}"
-        most = min(n, _MOST_DIMENSIONS)
+        most = min(n, MOST_DIMENSIONS)
         size = tokens.integer(f"the number of variables of {name}", int(bayes), most)
         scope = tuple(tokens.integer(f"a variable of {name}", 0, n - 1) for _ in range(size))
         if len(set(scope)) < size:

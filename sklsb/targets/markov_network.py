@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
-from sklsb.io.bif import read_bif
+from sklsb.io.bif import read_bif, write_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
 from sklsb.targets._checks import (
     as_array,
@@ -165,11 +165,7 @@ class MarkovNetwork(Target):
             If, in a BAYES file, the probabilities of a variable given its parents miss the sum 1 by
             more than 0.001.
         """
-        model = read_uai(path)
-        network = cls._from_model(model)
-        if evidence is not None and not isinstance(evidence, Mapping):
-            evidence = read_evidence(evidence, model.cardinalities)
-        return network.condition(evidence) if evidence else network
+        return cls._from_model(read_uai(path), evidence)
 
     @classmethod
     def from_bif(
@@ -200,18 +196,22 @@ class MarkovNetwork(Target):
         ModelWarning
             If the probabilities of a variable given its parents miss the sum 1 by more than 0.001.
         """
-        network = cls._from_model(read_bif(path))
-        return network.condition(evidence) if evidence else network
+        return cls._from_model(read_bif(path), evidence)
 
     @classmethod
-    def _from_model(cls, model: Model) -> MarkovNetwork:
+    def _from_model(
+        cls, model: Model, evidence: Path | Mapping[Any, Any] | None = None
+    ) -> MarkovNetwork | Target:
         if model.kind == "BAYES":
             _warn_of_sums(model)
         factors = zip(model.scopes, model.tables, strict=True)
         network = cls(model.cardinalities, factors, model.names, model.state_names)
         if model.kind == "BAYES":
             network._children = tuple(scope[-1] for scope in model.scopes)
-        return network
+        if evidence is not None and not isinstance(evidence, Mapping):
+            places, states = read_evidence(evidence, model.cardinalities), network.state_names
+            evidence = {network.label(v): states[v][x] if states else x for v, x in places.items()}
+        return network.condition(evidence) if evidence else network
 
     @classmethod
     def from_pgmpy(cls, model: Any) -> MarkovNetwork:
@@ -260,6 +260,82 @@ class MarkovNetwork(Target):
         if hasattr(model, "get_cpds"):
             network._children = tuple(index[factor.variables[0]] for factor in factors)
         return network
+
+    @classmethod
+    def from_pyagrum(cls, bn: Any) -> MarkovNetwork:
+        """Convert a Bayesian network of pyAgrum.
+
+        Parameters
+        ----------
+        bn : pyagrum.BayesNet
+            Or any object with its methods ``nodes``, ``variable`` and ``cpt``.
+
+        Returns
+        -------
+        MarkovNetwork
+            With the names of the variables as coordinate ``site`` and the labels of their values as
+            ``state_names``.
+
+        Raises
+        ------
+        TypeError
+            If it is something else, such as an influence diagram.
+        ValueError
+            If a row of a conditional table is 0 throughout, as pyAgrum reads what a file lacks.
+
+        Warns
+        -----
+        ModelWarning
+            If the probabilities of a variable given its parents miss the sum 1 by more than 0.001.
+        """
+        if not all(hasattr(bn, name) for name in ("nodes", "variable", "cpt")) or hasattr(
+            bn, "isDecisionNode"
+        ):
+            raise TypeError(
+                f"bn is of type {type(bn).__name__}; give a pyagrum.BayesNet. Influence diagrams "
+                "and Markov random fields are not converted."
+            )
+        variables = [bn.variable(node) for node in bn.nodes()]
+        site = {variable.name(): i for i, variable in enumerate(variables)}
+        states = tuple(tuple(map(str, variable.labels())) for variable in variables)
+        scopes, tables = [], []
+        for name in site:
+            cpt = bn.cpt(name)
+            scopes.append(tuple(site[v.name()] for v in cpt.variablesSequence())[::-1])
+            tables.append(np.asarray(cpt.toarray(), dtype=np.float64))
+            if not tables[-1].any(axis=-1).all():
+                raise ValueError(
+                    f"a row of the table of {name!r} is 0 throughout; pyAgrum reads rows so which "
+                    "a file lacks. Give the probabilities."
+                )
+        sizes = tuple(map(len, states))
+        network: Any = cls._from_model(Model("BAYES", sizes, scopes, tables, tuple(site), states))
+        return network
+
+    def to_bif(self, path: Path) -> None:
+        """Write a Bayesian network as a BIF file, which reads back bit for bit.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. Names that BIF cannot hold are refused.
+
+        Raises
+        ------
+        TypeError
+            If the network is made of factors, not of conditional tables; `to_uai` writes any.
+        ValueError
+            If two variables, or two values of one, have the same text as a name, or a name is empty
+            or has a quotation mark or a line break.
+        """
+        conditional = [self._conditional(self.label(site)) for site in range(self.n_sites)]
+        names = [str(self.label(site)) for site in range(self.n_sites)]
+        states = [list(map(str, own)) for own in self._values(range(self.n_sites))]
+        factors = self._factors(self._table)
+        blocks = [
+            (f, scope, np.moveaxis(factors[f][1], axis, -1)) for f, scope, axis in conditional
+        ]
+        write_bif(path, [block[1:] for block in sorted(blocks, key=lambda b: b[0])], names, states)
 
     def to_uai(self, path: Path) -> None:
         """Write the network as a UAI file of type MARKOV, which reads back bit for bit.
