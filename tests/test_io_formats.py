@@ -49,6 +49,7 @@ def test_formats_of_the_package(files):
         "cut": (".mc", ".rud", ".rudy", ".cut"),
         "erg": (".erg",),
         "fg": (".fg",),
+        "pyagrum": (".net", ".xmlbif", ".bifxml", ".xdsl", ".dsl"),
         "qh": (".qh",),
         "qubo": (".qubo", ".sparse"),
         "uai": (".uai",),
@@ -100,7 +101,7 @@ def test_what_is_unknown_or_taken_is_refused(files, tmp_path, monkeypatch):
             format_of(path)
     for name, text, message in (
         ("c.xml", "\n <BIF>", r"c\.xml, line 2, column 2: found '<BIF', which begins .* XMLBIF"),
-        ("d.net", "net{ }", "line 1, column 1: found 'net', which begins a file of Hugin NET"),
+        ("d.txt", "net{ }", "line 1, column 1: found 'net', which begins a file of Hugin NET"),
         (
             "e.txt",
             "c a\nc\np col 3 2",

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -156,6 +157,18 @@ def test_bad_graphs(tmp_path, text, options, message):
         read_model(save(tmp_path, "a.col", text), **options)
 
 
+def test_command_line(tmp_path, capsys):
+    from sklsb.__main__ import main
+
+    path, out = save(tmp_path, "a.col", "p edge 3 2\ne 1 2\ne 2 3\n"), tmp_path / "a"
+    options = ["--out", f"{out}.MAR", "--pr", f"{out}.PR"]
+    assert main(["marginals", str(path), "--colors", "3", *options]) == 0
+    assert 10 ** io.read_result(f"{out}.PR") == pytest.approx(12)
+    capsys.readouterr()
+    assert main(["info", str(path)]) == 1
+    assert "n_colors is missing" in capsys.readouterr().err
+
+
 # ----------------------------------------------------------------- networks
 
 ERGO = """3
@@ -298,15 +311,14 @@ def test_from_pyagrum(tmp_path):
             rtol=1e-12,
         )
     network.to_bif(tmp_path / "a.bif")
-    again = MarkovNetwork.from_pyagrum(gum.loadBN(str(tmp_path / "a.bif")))
-    assert again.names is not None
+    again = gum.loadBN(str(tmp_path / "a.bif"))
+    for name in bn.names():
+        assert again.variable(name).labels() == bn.variable(name).labels()
+        other = again.cpt(name).reorganize(bn.cpt(name).names)
+        np.testing.assert_allclose(other.toarray(), bn.cpt(name).toarray(), atol=1e-7)  # floats
     bn.cpt("e").fillWith(0)
     with pytest.raises(ValueError, match="a row of the table of 'e' is 0 throughout"):
         MarkovNetwork.from_pyagrum(bn)
-    with pytest.raises(
-        TypeError, match=r"bn is of type InfluenceDiagram; give a pyagrum\.BayesNet"
-    ):
-        MarkovNetwork.from_pyagrum(gum.InfluenceDiagram())
 
 
 def _instantiation(gum, bn, state):
@@ -357,3 +369,145 @@ def test_from_pyagrum_by_its_methods():
         MarkovNetwork.from_pyagrum(bn)
     with pytest.raises(TypeError, match=r"bn is of type int; give a pyagrum\.BayesNet"):
         MarkovNetwork.from_pyagrum(3)
+    bn.isDecisionNode = None
+    with pytest.raises(TypeError, match=r"bn is of type Net; give .* Influence diagrams"):
+        MarkovNetwork.from_pyagrum(bn)
+
+
+# ----------------------------------------------------------------- files that pyAgrum reads
+
+NET = """net {}
+node a {states = ("y" "n"); label = "decision d";}
+node b {states = ("y" "n" "z");}
+node c {states = ("y" "n");}
+potential (a) {data = (0.25 0.75);} % potential (a) {data = (1 0);}
+potential (b | a) {data = ((0.1 0.2 0.7) (0.5 0.25 0.25));}
+potential (c | b a) {data = (((0.1 0.9) (0.2 0.8)) ((0.3 0.7) (0.4 0.6)) ((0.5 0.5) (0.6 0.4)));}
+"""
+TENTHS = [".1", ".9", ".2", ".8", ".3", ".7", ".4", ".6", ".5", ".5", ".6", ".4"]
+ROWS = [
+    ("a", [], ["0.25", "0.75"]),
+    ("b", ["a"], ["0.1", "0.2", "0.7", "0.5", "0.25", "0.25"]),
+    (
+        "c",
+        ["b", "a"],
+        ["0.1", "0.9", "0.2", "0.8", "0.3", "0.7", "0.4", "0.6", "0.5", "0.5", "0.6", "0.4"],
+    ),
+]
+STATES = {"a": "yn", "b": "ynz", "c": "yn"}
+
+
+def xmlbif(rows, kind="nature"):
+    variables = "".join(
+        f'<VARIABLE TYPE="{kind}"><NAME>{name}</NAME>'
+        + "".join(f"<OUTCOME>{state}</OUTCOME>" for state in own)
+        + "</VARIABLE>"
+        for name, own in STATES.items()
+    )
+    tables = "".join(
+        f"<DEFINITION><FOR>{child}</FOR>"
+        + "".join(f"<GIVEN>{p}</GIVEN>" for p in parents)
+        + f"<TABLE>{' '.join(words)} <!-- 3 --></TABLE></DEFINITION>"
+        for child, parents, words in rows
+    )
+    return f'<?xml version="1.0"?><BIF><NETWORK><NAME>x</NAME>{variables}{tables}</NETWORK></BIF>'
+
+
+def xdsl(rows, tag="cpt", app="GeNIe"):
+    nodes = "".join(
+        f'<{tag} id="{child}">'
+        + "".join(f'<state id="{state}"/>' for state in STATES[child])
+        + (f"<parents>{' '.join(parents)}</parents>" if parents else "")
+        + f"<probabilities>{' '.join(words)}</probabilities></{tag}>"
+        for child, parents, words in rows
+    )
+    return (
+        f'<?xml version="1.0"?><smile version="1.0" id="x"><nodes>{nodes}</nodes>'
+        f'<extensions><genie app="{app}" name="x"></genie></extensions></smile>'
+    )
+
+
+def dsl(rows, kind="CPT"):
+    nodes = "".join(
+        f'node {child} {{ TYPE = {kind}; HEADER = {{ ID = {child}; NAME = "{child}"; }}; '
+        f"PARENTS = ({', '.join(parents)}); DEFINITION = {{ "
+        f"NAMESTATES = ({', '.join(STATES[child])}); "
+        f"PROBABILITIES = ({', '.join(words)}); }}; }};\n"
+        for child, parents, words in rows
+    )
+    return f"net x\n{{\n{nodes}}};\n"
+
+
+def net(rows):
+    tables = "".join(
+        f"potential ({child} | {' '.join(parents)}) {{data = ({' '.join(words)});}}\n"
+        for child, parents, words in rows
+    )
+    return NET[: NET.index("potential")] + tables
+
+
+def test_tables_of_files():
+    from sklsb.io import agrum
+
+    for given in (agrum._net(NET), agrum._net(net(ROWS)), agrum._dsl(dsl(ROWS))):
+        assert list(given) == ROWS
+    assert list(agrum._bif(xmlbif(ROWS))) == [(c, p, w) for c, p, w in ROWS]
+    assert list(agrum._xdsl(xdsl(ROWS))) == ROWS
+    reversed_ = [(c, p[::-1], w) for c, p, w in ROWS]
+    assert list(agrum._xdsl(xdsl(ROWS, app="aGrUM 3.3.1"))) == reversed_
+
+
+@pytest.fixture
+def gum():
+    return pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.net", NET), ("b.xmlbif", xmlbif(ROWS)), ("c.xdsl", xdsl(ROWS)), ("d.dsl", dsl(ROWS))],
+)
+def test_files_read_by_pyagrum(tmp_path, gum, name, text):
+    for suffix in ("", ".txt"):
+        found = read_model(save(tmp_path, name + suffix, text), "pyagrum" if suffix else None)
+        sites = [[*found.names].index(v) for v in "abc"]
+        assert [found.state_names[i] for i in sites] == [("y", "n"), ("y", "n", "z"), ("y", "n")]
+        x = np.zeros((1, 3), int)
+        x[0, sites] = [1, 2, 0]  # c is y with probability 0.6
+        assert float(np.exp(found.log_prob(x))[0]) == pytest.approx(0.75 * 0.25 * 0.6, rel=1e-14)
+
+
+SHORT = [*ROWS[:1], ("b", ["a"], ROWS[1][2][:3]), ROWS[2]]
+LONG = [*ROWS[:1], ("b", ["a"], ROWS[1][2] * 2), ROWS[2]]
+BAD_NUMBER = [("a", [], ["x", "0.75"]), *ROWS[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.net", net(SHORT), r"the table of 'b' given \['a'\] has 3 entries, of 6"),
+        ("a.net", net(LONG), "the table of 'b' .* has 12 entries, of 6"),
+        ("a.net", net(ROWS[:2]), "there is no table of 'c'"),
+        ("a.net", net([*ROWS, ROWS[1]]), "there are two tables of 'b'"),
+        ("a.net", NET + 'decision d {states = ("y" "n");}', "a 'decision d', which is no table"),
+        ("a.net", NET + "utility u {}", "a 'utility u'"),
+        ("a.net", "net {}\nnode a {states = ();", "pyAgrum does not read it: "),
+        ("a.dsl", dsl(SHORT), "the table of 'b' .* has 3 entries, of 6"),
+        ("a.dsl", dsl(ROWS, "LIST"), "'a' is a node of type LIST; only CPT is read"),
+        ("a.xdsl", xdsl(ROWS, "decision"), "'a' is a node of type decision; only cpt is read"),
+        ("a.xdsl", xdsl(BAD_NUMBER), "the table of 'a' has an entry that is no number"),
+        ("a.xmlbif", xmlbif([*ROWS, ROWS[1]]), "there are two tables of 'b'"),
+        ("a.xmlbif", xmlbif(BAD_NUMBER), "the table of 'a' has an entry that is no number"),
+        ("a.xmlbif", xmlbif(ROWS[:2]), "there is no table of 'c'"),
+        ("a.xmlbif", xmlbif(ROWS, "decision"), "'a' is of type decision, not nature"),
+        ("a.xmlbif", xmlbif(ROWS)[:-9], "no XML: "),
+    ],
+)
+def test_what_pyagrum_would_read_wrong(tmp_path, gum, name, text, message):
+    with pytest.raises(io.FormatError, match=message):
+        read_model(save(tmp_path, name, text))
+
+
+def test_without_pyagrum(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyagrum", None)
+    with pytest.raises(ImportError, match=r"a\.net is read by pyAgrum; run `pip install pyagrum`"):
+        read_model(save(tmp_path, "a.net", NET))

@@ -32,9 +32,12 @@ FAST_STEP, FAST_RBM, FAST_LEARNING = (
     f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
 )
 COMPILED, FAST_ENSEMBLE = (f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble"))
-UAI, BIF, QUBO, RESULTS, COMPRESSION, FORMATS, TOKENS = (
+UAI, BIF, QUBO, RESULTS, COMPRESSION, FORMATS, TOKENS, DIMACS, GRAPHS, AGRUM = (
     f"io/{name}.py"
-    for name in ("uai", "bif", "qubo", "uai_results", "_compression", "_formats", "_tokens")
+    for name in (
+        *("uai", "bif", "qubo", "uai_results", "_compression", "_formats", "_tokens"),
+        *("dimacs", "factor_graphs", "agrum"),
+    )
 )
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="first-order steps need torch"
@@ -258,6 +261,22 @@ def check_bif(package):
 def check_edges(package):
     with tempfile.TemporaryDirectory() as folder:
         anew("test_io").test_maxcut_and_qubo(Path(folder))
+
+
+def check_formulas(package):
+    tests = anew("test_io_others")
+    with tempfile.TemporaryDirectory() as folder:
+        tests.test_formulas_are_counted(Path(folder), 0)
+
+
+def check_factor_graphs(package):
+    tests = anew("test_io_others")
+    with tempfile.TemporaryDirectory() as folder:
+        tests.test_libdai(Path(folder))
+
+
+def check_tables_of_files(package):
+    anew("test_io_others").test_tables_of_files()
 
 
 def check_dialects(package):
@@ -701,6 +720,15 @@ MUTANTS = {
         "matrix + sp.triu(matrix).T",
         check_edges,
         ".",
+    ),
+    "literals of a clause turned round": Mutant(
+        DIMACS, "int(v < 0) for v in literals", "int(v > 0) for v in literals", check_formulas, "."
+    ),
+    "a factor of libDAI whose last variable runs fastest": Mutant(
+        GRAPHS, 'table.reshape(shape, order="F")', "table.reshape(shape)", check_factor_graphs, "."
+    ),
+    "parents of a file of GeNIe in reverse order": Mutant(
+        AGRUM, "parents[::-1] if reverse else parents", "parents[::-1]", check_tables_of_files, "."
     ),
     "pairs of a qbsolv file counted twice": Mutant(
         QUBO, "0.5 * matrix + 0.5 * matrix.T", "matrix + matrix.T", check_dialects, "."

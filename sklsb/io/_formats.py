@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from sklsb._system.warn import warn
 from sklsb.io._compression import SUFFIXES, without_suffix
 from sklsb.io._tokens import PathLike, Tokens
+from sklsb.io.agrum import read_agrum
 from sklsb.io.dimacs import cnf_model, read_col
 from sklsb.io.factor_graphs import read_erg, read_fg
 from sklsb.io.qubo import read_bqpjson, read_maxcut, read_qh, read_qubo
@@ -46,6 +47,7 @@ class Format(NamedTuple):
 _NETWORK, _ISING = "sklsb.targets:MarkovNetwork", "sklsb.targets:Ising"
 _CUTS, _QUBO = (".mc", ".rud", ".rudy", ".cut"), (".qubo", ".sparse")
 _ENERGY = ("energy", -1.0)
+_AGRUM = (".net", ".xmlbif", ".bifxml", ".xdsl", ".dsl")
 _OWN = [
     Format("bif", (".bif",), Path, f"{_NETWORK}.from_bif"),
     Format("bqpjson", (".bqpjson",), read_bqpjson, f"{_ISING}.from_bqm", ("beta",), _ENERGY),
@@ -54,6 +56,7 @@ _OWN = [
     Format("cut", _CUTS, read_maxcut, f"{_ISING}.from_maxcut", ("beta",), ("cut", 1.0)),
     Format("erg", (".erg",), read_erg, f"{_NETWORK}._from_model", ("evidence",)),
     Format("fg", (".fg",), read_fg, f"{_NETWORK}._from_model"),
+    Format("pyagrum", _AGRUM, read_agrum, f"{_NETWORK}._from_model"),
     Format("qh", (".qh",), read_qh, f"{_ISING}.from_bqm", ("beta",), _ENERGY),
     Format("qubo", _QUBO, read_qubo, f"{_ISING}.from_qubo", ("beta",), ("x'Qx", -1.0)),
     Format("uai", (".uai",), Path, f"{_NETWORK}.from_uai", ("evidence",)),

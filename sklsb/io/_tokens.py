@@ -24,8 +24,8 @@ _COMMENTS = rb"(?:c[^\r\n]*[\r\n]\s*)*"
 # First words of other formats, and these, with the formats that read them. Only lines of comments
 # precede that of DIMACS.
 _FOREIGN = {
-    rb"(<[^\s>]*)": ("XML, such as XMLBIF", None),
-    rb"(net)\s*\{": ("Hugin NET", None),
+    rb"(<[^\s>]*)": ("XML, such as XMLBIF", "pyagrum"),
+    rb"(net)\b[^{]{0,100}\{": ("Hugin NET or of GeNIe", "pyagrum"),
     _COMMENTS + rb"(p\s+cnf)\b": ("DIMACS, a formula", "cnf"),
     _COMMENTS + rb"(p\s+(?:edges?|col))\b": ("DIMACS, a graph to colour", "col"),
     _COMMENTS + rb"(p\s+(?!qubo\b)[a-z]+)": ("DIMACS, such as MaxSAT", None),

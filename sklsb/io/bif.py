@@ -1,6 +1,7 @@
 """Bayesian networks in the interchange format BIF, as in the bnlearn repository."""
 
 import math
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,27 +196,29 @@ def write_bif(
     states: Sequence[Sequence[str]],
 ) -> None:
     """Write conditional tables, each with its scope: the parents, then the child."""
-    for words in (names, *states):
-        _check_words(words)
+    names, states = _quoted(names), list(map(_quoted, states))
     lines = ["network unknown {", "}"]
     for name, own in zip(names, states, strict=True):
-        values = ", ".join(f'"{state}"' for state in own)
-        lines += [f'variable "{name}" {{', f"  type discrete [ {len(own)} ] {{ {values} }};", "}"]
+        values = f"type discrete [ {len(own)} ] {{ {', '.join(own)} }};"
+        lines += [f"variable {name} {{", f"  {values}", "}"]
     for scope, table in tables:
-        *parents, child = (f'"{names[v]}"' for v in scope)
-        lines.append(f"probability ( {child}{' | ' if parents else ''}{', '.join(parents)} ) {{")
+        *parents, child = (names[v] for v in scope)
+        given = f" | {', '.join(parents)}" if parents else ""
+        lines.append(f"probability ( {child}{given} ) {{")
         for key in np.ndindex(*table.shape[:-1]):
-            case = ", ".join(f'"{states[v][k]}"' for v, k in zip(scope, key, strict=False))
+            case = ", ".join(states[v][k] for v, k in zip(scope, key, strict=False))
             start = f"({case})" if parents else "table"
             lines.append(f"  {start} {', '.join(map(repr, table[key].tolist()))};")
         lines.append("}")
     Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
 
 
-def _check_words(words: Sequence[str]) -> None:
+def _quoted(words: Sequence[str]) -> list[str]:
+    """Return words with quotation marks where they need some, as not all programs read these."""
     for word in words:
         if not word or set(word) & {'"', "\r", "\n"} or words.count(word) > 1:
             raise ValueError(
                 f"the name {word!r} is empty, is there twice, or has a quotation mark or a line "
                 "break, which BIF does not allow; give other names."
             )
+    return [word if re.fullmatch(r"[\w.+-]+", word) else f'"{word}"' for word in words]

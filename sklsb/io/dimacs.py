@@ -167,7 +167,8 @@ def cnf_model(path: PathLike) -> Model:
     after these, each of which is the disjunction of the literals before.
     """
     formula = read_cnf(path)
-    n, scopes, tables = formula.n_variables, [], []
+    n, tables = formula.n_variables, []
+    scopes: list[tuple[int, ...]] = []
     for v in range(n):
         if (formula.weights[v] != 1.0).any():
             scopes.append((v,))

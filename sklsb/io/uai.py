@@ -29,7 +29,7 @@ class Model(NamedTuple):
     cardinalities: tuple[int, ...]
     scopes: list[tuple[int, ...]]
     tables: list[NDArray[np.float64]]  # finite and not negative
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | tuple[int, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
 
 
