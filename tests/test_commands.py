@@ -365,14 +365,17 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
         (["info", "nothing.uai"], "there is no file nothing.uai"),
         (
             ["info", "G1.txt"],
-            "Known are bif (.bif), cut (.mc, .rud, .rudy, .cut), qubo",
+            "Known are bif (.bif), bqpjson (.bqpjson), cnf (.cnf), col",
         ),
         (["info", "G1.txt", "--format", "uai"], "G1.txt"),
-        (["info", "G1.txt", "--format", "mps"], "the format is 'mps'; known are bif (.bif), cut"),
+        (
+            ["info", "G1.txt", "--format", "mps"],
+            "the format is 'mps'; known are bif (.bif), bqpjson",
+        ),
         (["info", "square.mc", "--evidence", "pair.evid"], "was observed as --observe NAME=VALUE"),
         (
             ["info", "pair.uai", "--beta", "2"],
-            "beta is for files of the formats ['cut', 'qubo']; pair.uai",
+            "beta is for files of the formats ['bqpjson', 'cut', 'qh', 'qubo']; pair.uai",
         ),
         (["info", "pair.uai", "--observe", "1"], "--observe is '1'; give NAME=VALUE"),
         (["info", "pair.uai", "--observe", "7=1"], "evidence names the variable 7"),

@@ -11,6 +11,7 @@ from scipy import stats
 
 from sklsb import MarkovNetwork, exact, io
 from sklsb.io import read_model
+from sklsb.io.dimacs import read_cnf
 
 
 def save(folder, name, text):
@@ -93,7 +94,7 @@ def test_solutions_are_uniform(tmp_path):
 
 def test_read_cnf(tmp_path):
     text = "c a\np cnf 3 2\nc p show 1 3 0\n1 -2\n0 2 3 0\nw 1 .5\nw -1 2 0\n%\n0\n"
-    found = io.read_cnf(save(tmp_path, "a.cnf", text))
+    found = read_cnf(save(tmp_path, "a.cnf", text))
     assert found.clauses == [(1, -2), (2, 3)]
     assert (found.n_variables, found.projected) == (3, (1, 3))
     np.testing.assert_array_equal(found.weights, [[2, 0.5], [1, 1], [1, 1]])
@@ -121,7 +122,7 @@ BAD_CNF = [
 @pytest.mark.parametrize(("text", "message"), BAD_CNF)
 def test_bad_formulas(tmp_path, text, message):
     with pytest.raises(io.FormatError, match=message):
-        io.read_cnf(save(tmp_path, "a.cnf", text))
+        read_cnf(save(tmp_path, "a.cnf", text))
 
 
 # ----------------------------------------------------------------- graphs

@@ -2,16 +2,13 @@
 
 from sklsb.io._formats import read_model, register
 from sklsb.io._tokens import FormatError
-from sklsb.io.dimacs import Formula, read_cnf
 from sklsb.io.qubo import read_maxcut, read_qubo
 from sklsb.io.uai import UAIFormatError, read_evidence
 from sklsb.io.uai_results import read_result, write_result
 
 __all__ = [
     "FormatError",
-    "Formula",
     "UAIFormatError",
-    "read_cnf",
     "read_evidence",
     "read_maxcut",
     "read_model",

@@ -79,7 +79,8 @@ def read_cnf(path: PathLike) -> Formula:
     --------
     >>> import math, pathlib, tempfile
     >>> from sklsb import exact
-    >>> from sklsb.io import read_cnf, read_model
+    >>> from sklsb.io import read_model
+    >>> from sklsb.io.dimacs import read_cnf
     >>> path = pathlib.Path(tempfile.mkdtemp(), "two.cnf")
     >>> _ = path.write_text("p cnf 3 2\nc p show 1 3 0\n1 -2 0\n2 3 0\n")
     >>> read_cnf(path).clauses, read_cnf(path).projected
