@@ -370,7 +370,7 @@ def test_where_no_result_can_be_written_nothing_is_done(files, capsys, monkeypat
         (["info", "G1.txt", "--format", "uai"], "G1.txt"),
         (
             ["info", "G1.txt", "--format", "mps"],
-            "the format is 'mps'; known are bif (.bif), bqpjson",
+            "the format is 'mps'; known are bif (.bif), bq",
         ),
         (["info", "square.mc", "--evidence", "pair.evid"], "was observed as --observe NAME=VALUE"),
         (
