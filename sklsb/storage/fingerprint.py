@@ -27,14 +27,18 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
     with np.errstate(invalid="ignore"):
         gap = np.where(one == other, 0.0, np.abs(one - other))
     gap[np.isnan(gap)] = np.inf
-    some = np.flatnonzero(gap > _ROUNDING * size)
-    if not some.size:
-        return None
-    # Its terms may be larger, or it is in single precision: look closer, which may take long.
+    doubtful = np.flatnonzero(gap > _ROUNDING * size)
+    # Its terms may be larger, or it is in single precision: look closer, which may take long, first
+    # at the most doubtful state.
     relative = _SINGLE if target.offers.single_precision else _ROUNDING
-    gate = relative * (size[some] + _size_of_terms(target, x[some])) + np.sum(target.rounding)
-    beyond = some[gap[some] > gate]
-    return int(beyond[(gap[beyond] / size[beyond]).argmax()]) if beyond.size else None
+    order = doubtful[np.argsort(-gap[doubtful] / size[doubtful], kind="stable")]
+    for some in (order[:1], order[1:]):
+        if some.size:
+            gate = relative * (size[some] + _size_of_terms(target, x[some]))
+            beyond = some[gap[some] > gate + np.sum(target.rounding)]
+            if beyond.size:
+                return int(beyond[0])
+    return None
 
 
 def _terms(target: Target, x: States) -> Iterator[Array]:
