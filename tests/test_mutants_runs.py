@@ -679,8 +679,8 @@ MUTANTS = {
     ),
     "only the largest difference of log p looked at": Mutant(
         FINGERPRINT,
-        "some = np.flatnonzero(gap > _ROUNDING * size)",
-        "some = np.flatnonzero(gap >= gap.max())",
+        "doubtful = np.flatnonzero(gap > _ROUNDING * size)",
+        "doubtful = np.flatnonzero(gap >= gap.max())",
         check_difference,
         "the state of small terms differs",
     ),
