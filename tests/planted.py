@@ -148,17 +148,30 @@ def has_its_turn(name):
     return int.from_bytes(drawn[:8]) % SHARE == 0
 
 
-def cases(mutants, marks=lambda check: ()):
-    """Return parameters for all errors; those whose turn it is not are slow."""
-    for name, mutant in mutants.items():
-        slow = () if has_its_turn(name) else (pytest.mark.slow,)
-        yield pytest.param(name, marks=[*slow, *marks(mutant.check)])
+def both_tests(mutants, marks=lambda check: ()):
+    """Return the two tests of a file: errors are found, and the package itself passes.
 
+    Errors whose turn it is not are slow, as are checks of which no error has its turn.
+    """
 
-def checks(mutants, every, marks=lambda check: ()):
-    """Return parameters for all checks; those of which no error has its turn are slow."""
-    waiting = {mutant.check for mutant in mutants.values()}
-    waiting -= {mutant.check for name, mutant in mutants.items() if has_its_turn(name)}
-    for check in every:
-        slow = (pytest.mark.slow,) if check in waiting else ()
-        yield pytest.param(check, id=check.__name__, marks=[*slow, *marks(check)])
+    def cases():
+        for name, mutant in mutants.items():
+            slow = () if has_its_turn(name) else (pytest.mark.slow,)
+            yield pytest.param(name, marks=[*slow, *marks(mutant.check)])
+
+    def checks():
+        now = {mutant.check for name, mutant in mutants.items() if has_its_turn(name)}
+        for check in dict.fromkeys(mutant.check for mutant in mutants.values()):
+            slow = () if check in now else (pytest.mark.slow,)
+            yield pytest.param(check, id=check.__name__, marks=[*slow, *marks(check)])
+
+    @pytest.mark.parametrize("name", [*cases()])
+    def is_found(name):
+        mutants[name].must_be_found()
+
+    @pytest.mark.parametrize("check", [*checks()])
+    def passes(check):
+        with imported() as package:
+            check(package)
+
+    return is_found, passes

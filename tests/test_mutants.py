@@ -7,7 +7,7 @@ import copy
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, cases, checks, imported, inside
+from planted import Mutant, anew, both_tests, imported, inside
 from test_exact import check_lattice
 from test_kernel import check_selection
 from test_objectives import check_bad_batch, check_stride
@@ -244,7 +244,7 @@ def check_jumps(package):
     rates = np.exp(0.8) / (1 + np.exp(0.8)) * 1.5, 1 / (1 + np.exp(0.8)) * 1.5
     for x, rate in zip((-1, 1), rates, strict=True):
         state, edge = np.array([[x]], np.int8), -np.expm1(-rate)
-        for u, stays in ((edge + 1e-9, True), (edge - 1e-9, False)):
+        for u, stays in ((edge + 1e-5, True), (edge - 1e-5, False)):  # weights are tabulated
             there = probe.step(state, np.array([[u, 0.5, 0.5]]))
             assert (there == state).all() == stays, "the first jump"
         n = 1200
@@ -355,49 +355,6 @@ def check_redraws(package):
         assert abs(moves.mean() - sampler.blocks_.share) < 0.1, "redraws by the coin"
         if blocks != 1:
             check_frequencies(x[moves], *enumerated(package, target))
-
-
-CHECKS = [
-    check_elimination,
-    check_exact_draws,
-    check_nearly_conditional,
-    check_conditionals,
-    check_redraws,
-    check_target,
-    check_network,
-    check_zero,
-    check_evidence,
-    check_step,
-    check_far_step,
-    check_sampler,
-    check_long,
-    check_objectives,
-    check_objectives_of_three_values,
-    check_strides,
-    check_balancing,
-    check_lattices,
-    check_many_sites,
-    check_bad_batches,
-    check_input,
-    check_weights,
-    check_choice,
-    check_dropped,
-    check_exactness,
-    check_series,
-    check_slow_part,
-    check_starved,
-    check_variance_over_all,
-    check_gibbs,
-    check_chromatic,
-    check_systematic,
-    check_blocks,
-    check_ball,
-    check_layers,
-    check_mixture,
-    check_clusters,
-    check_three_in_clusters,
-    check_given_clusters,
-]
 
 
 def test_plain_python_gives_the_same_chains_bit_for_bit():
@@ -588,7 +545,7 @@ MUTANTS = {
         "rate = total(chain) * scale",
         "rate = scale",
         check_jumps,
-        "the first jump",
+        "the first jump|mean of the jumps",
     ),
     "time that does not pass": Mutant(
         JUMP,
@@ -1228,12 +1185,4 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", [*cases(MUTANTS)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)

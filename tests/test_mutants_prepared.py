@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from planted import Mutant, cases, checks, imported
+from planted import Mutant, both_tests
 
 PREPARED, PASSES, TABLES = "exact/prepared.py", "exact/elimination/passes.py", "targets/_tables.py"
 RAIN, WET = [0.8, 0.2], [[0.9, 0.1], [0.2, 0.8]]
@@ -112,15 +112,5 @@ MUTANTS = {
     ),
 }
 
-CHECKS = dict.fromkeys(mutant.check for mutant in MUTANTS.values())
 
-
-@pytest.mark.parametrize("name", [*cases(MUTANTS)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import xarray as xr
-from planted import Mutant, anew, cases, checks, imported, inside
+from planted import Mutant, anew, both_tests, inside
 
 TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
     f"diagnostics/{name}.py"
@@ -410,44 +410,6 @@ def check_commands(package):
         assert np.allclose(package.io.read_result(out), [[1 / 3, 2 / 3]]), "marginals"
 
 
-CHECKS = [
-    check_expectation,
-    check_pictures,
-    check_visits,
-    check_lost,
-    check_tally,
-    check_r_hat,
-    check_sizes,
-    check_told_apart,
-    check_looked_at_again,
-    check_errors_of_visits,
-    check_mmd,
-    check_moments,
-    check_few_visits,
-    check_parts_of_moments,
-    check_averages,
-    check_never_left,
-    check_distance,
-    check_stopping,
-    check_starts,
-    check_opposite_modes,
-    check_bounded_search,
-    check_rare_value,
-    check_walks_that_keep_a_variable,
-    check_rare_values_together,
-    check_difference,
-    check_warnings,
-    check_no_warning,
-    check_history,
-    check_constant,
-    check_observer,
-    check_store,
-    check_files,
-    check_joined,
-    check_commands,
-]
-
-
 MUTANTS = {
     # What is said of draws
     "means given a value not weighted by its probability": Mutant(
@@ -832,12 +794,4 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", [*cases(MUTANTS)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, cases, checks, imported
+from planted import Mutant, anew, both_tests
 
 LINEAR, ODDS, PROCESS, POLYA_GAMMA = (
     f"_kernels/selection/{name}.py" for name in ("linear", "odds", "process", "polya_gamma")
@@ -347,25 +347,6 @@ MUTANTS = {
         "untold",
     ),
 }
-CHECKS = [
-    check_both,
-    check_augmentation,
-    check_polya_gamma,
-    check_errors,
-    check_draws,
-    check_predictions,
-    check_offset,
-    check_full_table,
-    check_pairs,
-]
 
 
-@pytest.mark.parametrize("name", [*cases(MUTANTS)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)

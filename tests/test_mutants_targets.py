@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, cases, checks, imported, inside
+from planted import Mutant, anew, both_tests, inside
 
 SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
@@ -361,31 +361,6 @@ def check_philox(package):
     tests.test_all_bits_of_a_number_count()
 
 
-CHECKS = [
-    check_selection,
-    check_selection_view,
-    check_machine,
-    check_machine_views,
-    check_potts,
-    check_potts_view,
-    check_function,
-    check_answers,
-    check_memory,
-    check_trees,
-    check_underflow,
-    check_layouts,
-    check_costs,
-    check_joint,
-    check_matrices,
-    check_most_likely,
-    check_independent,
-    check_uai,
-    check_bad_uai,
-    check_suffixes,
-    check_bif,
-    check_edges,
-    check_results,
-]
 TORCH_CHECKS = [
     check_first_order,
     check_fast_chain,
@@ -905,12 +880,4 @@ def marks(check):
     return [needs_torch] if check in TORCH_CHECKS else []
 
 
-@pytest.mark.parametrize("name", [*cases(MUTANTS, marks)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS + TORCH_CHECKS, marks)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS, marks)

@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from planted import Mutant, cases, checks, imported, inside
+from planted import Mutant, both_tests, inside
 
 
 def small(package):
@@ -111,15 +110,4 @@ MUTANTS = {
 }
 
 
-CHECKS = dict.fromkeys(mutant.check for mutant in MUTANTS.values())
-
-
-@pytest.mark.parametrize("name", [*cases(MUTANTS)])
-def test_a_planted_error_is_found(name):
-    MUTANTS[name].must_be_found()
-
-
-@pytest.mark.parametrize("check", [*checks(MUTANTS, CHECKS)])
-def test_the_package_itself_passes(check):
-    with imported() as package:
-        check(package)
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)

@@ -72,7 +72,7 @@ def read_cnf(path: PathLike) -> Formula:
 
     Notes
     -----
-    The format: M. Fichte, M. Hecher and F. Hamiti, "The Model Counting Competition 2020", ACM
+    The format: J. K. Fichte, M. Hecher and F. Hamiti, "The Model Counting Competition 2020", ACM
     Journal of Experimental Algorithmics 26 (2021).
 
     Examples

@@ -145,8 +145,6 @@ class Tables(NamedTuple):
             with np.errstate(divide="ignore", invalid="ignore"):
                 row[:] = b * finite + np.where(self.soft, _HARDENING * np.log1p(-b), 0.0)
             row[~np.isfinite(finite)] = -np.inf
-            if b == 1.0:
-                row[:] = self.log_table
         return rows
 
 
