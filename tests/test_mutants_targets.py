@@ -25,13 +25,16 @@ SPREAD, MESSAGES, MOVES_OF_TREES, GREEDY = (
     f"_kernels/elimination/{name}.py" for name in ("marginals", "messages", "trees", "order")
 )
 WALKERS, FLIPS, PHILOX = (f"ensembles/_torch/{name}.py" for name in ("walkers", "flips", "philox"))
-MOVES, TORCH_GRAPHS, TORCH_RBM = (
-    f"targets/_torch/{name}.py" for name in ("moves", "graphs", "rbm")
+FUNCTION, TORCH = "targets/function.py", "targets/torch.py"
+MOVES, TORCH_GRAPHS, TORCH_RBM, DENSITY, MODEL = (
+    f"targets/_torch/{name}.py" for name in ("moves", "graphs", "rbm", "density", "model")
 )
 FAST_STEP, FAST_RBM, FAST_LEARNING = (
     f"_kernels/first_order/{name}.py" for name in ("step", "rbm", "learning")
 )
-COMPILED, FAST_ENSEMBLE = (f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble"))
+COMPILED, FAST_ENSEMBLE, TORCH_OBJECTIVES = (
+    f"ensembles/_torch/{name}.py" for name in ("compiled", "ensemble", "objectives")
+)
 UAI, BIF, QUBO, RESULTS, COMPRESSION, FORMATS, TOKENS, DIMACS, GRAPHS, AGRUM = (
     f"io/{name}.py"
     for name in (
@@ -95,6 +98,15 @@ def check_function(package):
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, given)
     package.testing.check_rule(rule, given, n_continuations=2)
+
+
+def check_failures(package):
+    anew("test_function").test_a_failure_in_sample_is_raised_and_taken_back("nan", 2)
+
+
+def check_parts_of_neighbours(package):
+    with pytest.MonkeyPatch.context() as patch:
+        anew("test_function").test_neighbours_are_given_in_parts_where_they_are_many(patch)
 
 
 # ----------------------------------------------------------------- elimination
@@ -305,6 +317,39 @@ def check_first_order(package):
         tests.test_first_order_ratios_are_the_gradient_along_each_change(name)
 
 
+def check_density(package):
+    tests = anew("test_torch")
+    for name in ("torch", "torch of several values"):
+        tests.test_first_order_ratios_are_the_gradient_along_each_change(name)
+    tests.test_states_are_given_as_zeros_and_ones_or_indicators()
+    tests.test_errors_of_a_function_tell_what_it_was_called_with()
+
+
+def check_gradient(package):
+    """First-order ratios of a function that is linear in each variable are the differences."""
+    target = package.TorchTarget(lambda x: x[:, 0, 1] * 2.0 - x[:, 1, 2], 2, 3, dtype="float64")
+    x = package.exact.states(target)
+    assert np.allclose(target.first_order_ratios(x), target.log_ratios(x)), "along each change"
+
+
+def check_module(package):
+    import torch
+
+    drop = torch.nn.Dropout(0.5)
+    module = torch.nn.Sequential(drop, torch.nn.Linear(3, 1), torch.nn.Flatten(0))
+    target = package.TorchTarget(module, 3)
+    assert len({*target.log_prob([[1, 1, 0]] * 9)}) == 1, "a module is evaluated without dropout"
+    assert drop.training, "a module is in training mode as before"
+
+
+def check_dropout(package):
+    anew("test_torch").test_dropout_of_a_plain_function_is_named()
+
+
+def check_flows(package):
+    anew("test_torch").test_fluxes_are_those_of_the_formula("potts", package.Barker())
+
+
 def check_fast_chain(package):
     tests = anew("test_torch")
     for n_flips in (1, 2):
@@ -363,6 +408,11 @@ def check_philox(package):
 
 TORCH_CHECKS = [
     check_first_order,
+    check_density,
+    check_gradient,
+    check_module,
+    check_dropout,
+    check_flows,
     check_fast_chain,
     check_fast_thrice,
     check_fast_rows,
@@ -870,6 +920,69 @@ MUTANTS = {
         "math.log(min(MOST_FLIPS, max(1, n_sites)))",
         "math.log(MOST_FLIPS)",
         check_flips,
+        ".",
+    ),
+    "no proposal on the way back": Mutant(
+        TORCH_OBJECTIVES,
+        "log_a = (log_ratio + log_back - log_q).clamp(max=0.0)",
+        "log_a = (log_ratio - log_q).clamp(max=0.0)",
+        check_fast_objectives,
+        "Not equal",
+    ),
+    "flows in one direction": Mutant(
+        TORCH_OBJECTIVES,
+        "flow = 2.0 * (log_p + log_t).exp()",
+        "flow = (log_p + log_t).exp()",
+        check_flows,
+        ".",
+    ),
+    "a value compared with itself along the gradient": Mutant(
+        MODEL,
+        "new = of_values.gather(2, other + (other >= old))",
+        "new = of_values.gather(2, other + (other > old))",
+        check_gradient,
+        "along each change",
+    ),
+    "indicators of numbers from 1": Mutant(
+        DENSITY,
+        "one_hot(value_index.long(), self.n_values)",
+        "one_hot(value_index.long() + 1, self.n_values + 1)[..., :-1]",
+        check_density,
+        ".",
+    ),
+    "a module that stays in evaluation mode": Mutant(
+        DENSITY,
+        "                    module.training = True\n",
+        "                    module.training = False\n",
+        check_module,
+        "as before",
+    ),
+    "a random function not called twice": Mutant(
+        TORCH,
+        "self._compare(states, found, self._evaluate(states[:n]), _ROUNDING, where, why)",
+        "self._compare(states, found, found[:n], _ROUNDING, where, why)",
+        check_dropout,
+        "did not match|DID NOT RAISE",
+    ),
+    "the present value among the others": Mutant(
+        FUNCTION,
+        "new = rank + (rank >= x[site])",
+        "new = rank + (rank > x[site])",
+        check_function,
+        "differences of log_prob",
+    ),
+    "chains left where a function failed": Mutant(
+        FUNCTION,
+        "now[:] = values",
+        "values[:] = now",
+        check_failures,
+        "Arrays are not equal",
+    ),
+    "a neighbour lost between two parts": Mutant(
+        FUNCTION,
+        "part = slice(first - 1 + own, first - 1 + most)",
+        "part = slice(first - 1 + own, first - 2 + most)",
+        check_parts_of_neighbours,
         ".",
     ),
     "nine rounds of Philox": Mutant(PHILOX, "range(10)", "range(9)", check_philox, "."),

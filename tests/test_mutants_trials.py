@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from planted import Mutant, both_tests, inside
 
 
@@ -62,6 +63,20 @@ def check_scouts(package):
     assert "with exact draws" in found, "scouts in one mode are found out"
 
 
+def check_draws(package):
+    """Draws 3 apart are the same in parts of 4 transitions."""
+    draws = inside(package, "trials.draws")
+    settings = {"n_chains": 2, "n_burn_in": 5, "init": "uniform", "random_state": 0}
+    sampler = package.GibbsSampler("random", **settings).fit(small(package)[0])
+    chains = [sampler.run_.ensemble.copy() for _ in range(2)]
+    wanted = draws.draw(chains[0], 6, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draws, "MOST_NUMBERS", 4 * sampler.run_.ensemble.rule.facts.n_uniforms)
+        found = draws.draw(chains[1], 6, 3)
+    assert np.array_equal(found[0], wanted[0]), "states in parts"
+    assert np.array_equal(found[1], wanted[1], equal_nan=True), "lp in parts"
+
+
 def check_blocks(package):
     parity = np.zeros((2, 2, 2))
     parity.flat[[0, 3, 5, 6]] = 1.0
@@ -99,6 +114,13 @@ MUTANTS = {
         "if p[worst] * (1 + int(target.cardinalities.sum())) >= 0.0:",
         check_scouts,
         "one mode",
+    ),
+    "transitions before a part not counted": Mutant(
+        "trials/draws.py",
+        "Drawing(thin, made % thin)",
+        "Drawing(thin, 0)",
+        check_draws,
+        "in parts",
     ),
     "zeros that tie variables not seen": Mutant(
         "samplers/_lsb/redraws.py",

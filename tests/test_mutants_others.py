@@ -1,0 +1,311 @@
+"""Errors planted in the checks for users, the cache of kernels, progress and ensembles."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+from planted import PACKAGE, TESTS, Mutant, anew, both_tests, inside
+
+
+def pair(package):
+    return package.Ising([[0.0, 0.9], [0.9, 0.0]], [0.4, -0.3])
+
+
+# ----------------------------------------------------------------- checks for users
+
+
+def check_balancing(package):
+    package.testing.check_balancing(package.Mixture())
+    anew("test_balancing").test_the_public_check_finds_a_wrong_gradient()
+
+
+def check_expectations(package):
+    expect = inside(package, "testing._expect")
+    with pytest.raises(AssertionError, match=r"a value: expected .* and found .*nan"):
+        expect.expect_near([1.0, np.nan], 1.0, 0.1, "a value")
+
+
+def check_objective(package):
+    target, function = pair(package), package.Mixture([0.3, -0.2, 0.5, 0.0])
+    package.testing.check_objective("kl", function, target)
+
+
+def check_caches(package):
+    """What differs from a rebuild is found."""
+    probe = inside(package, "testing._probe")
+    rule = inside(package, "ensembles.rules").Balanced(package.Barker().table())
+    target = pair(package)
+    made = probe.Probe(target, rule, package.exact.states(target))
+    probe.check_caches(made.ensemble, "as it is")
+    made.chains.part.tree[0] *= 2.0
+    with pytest.raises(AssertionError, match="tree` does not"):
+        probe.check_caches(made.ensemble, "after an error")
+
+
+def check_graph(package):
+    package.testing.check_target(pair(package), n_states=4)
+    with pytest.MonkeyPatch.context() as patch:
+        none = package.Ising(np.zeros((2, 2))).graph
+        patch.setattr(package.Ising, "graph", property(lambda self: none))
+        with pytest.raises(AssertionError, match="graph does not join variables"):
+            package.testing.check_target(pair(package), n_states=4)
+
+
+def check_rule(package):
+    rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), pair(package))
+    package.testing.check_rule(rule, pair(package), n_continuations=4)
+
+
+def check_sampler(package):
+    settings = {"n_burn_in": 10, "n_chains": 2, "init": "uniform"}
+    package.testing.check_sampler(package.GibbsSampler("systematic", **settings), pair(package), 10)
+
+
+# ----------------------------------------------------------------- kernels and progress
+
+
+def check_stamps(package):
+    """An entry of the cache has another name after an edit of what it is made of, no other one."""
+    jit = inside(package, "_kernels._jit")
+    sources = jit._sources()
+
+    def changed_by(edited):
+        found = []
+        for more in (b"", b"\n# edited"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(sources, f"sklsb._kernels.{edited}", sources[where(edited)] + more)
+                jit._stamp.cache_clear()
+                found.append(jit._stamp(where("rules.jump")))
+        jit._stamp.cache_clear()
+        return found[0] != found[1]
+
+    def where(name):
+        return f"sklsb._kernels.{name}"
+
+    assert changed_by("rules.jump"), "an edit of the rule"
+    assert changed_by("rules.balanced"), "an edit of what the rule imports"
+    assert changed_by("tree"), "an edit of what all kernels share"
+    assert not changed_by("targets.rbm"), "an edit of another target leaves it"
+
+
+def check_progress(package):
+    progress = inside(package, "_system.progress")
+    assert progress.next_segment(64, 64, 1.0) == 6, "a tenth of a second"
+    assert progress.next_segment(64, 64, 0.0) == 256, "at most four times as long"
+    assert progress.next_segment(64, 1, 60.0) == 1, "a segment has a transition"
+    now = SimpleNamespace(seconds=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
+        with progress.Clock() as clock, progress.Progress(0, "outer"):
+            now.seconds += 1.0
+            with progress.Progress(0, "inner"):
+                now.seconds += 2.0
+    wanted = {"inner_seconds": 2.0, "outer_seconds": 1.0, "compiling_seconds": 0.0}
+    assert clock.attrs() == wanted, "each second is counted once"
+
+
+# ----------------------------------------------------------------- ensembles
+
+
+def check_ensemble(package):
+    """Log-ratios are of the present states, and a copy has streams of its own."""
+    target, rng = pair(package), np.random.default_rng(0)
+    made = inside(package, "ensembles.compiled").BalancedEnsemble
+    chains = made(
+        target, package.exact.states(target), [np.random.default_rng(c) for c in range(4)]
+    )
+    for _ in range(3):
+        wanted = target.log_ratios(chains.chains.x)
+        assert np.allclose(chains.proposal_log_ratios(), wanted), "log-ratios of these states"
+        chains.advance(rng.random((4, 3, 2)))
+    drawing, state = inside(package, "_kernels.run").Drawing(1), chains.state()
+    draws = [(np.empty((4, 20, 2), np.int8), np.empty((4, 20, 2))) for _ in range(3)]
+    for out in draws[:2]:
+        made.from_state(target, state).run(20, drawing, *out)
+    chains.run(20, drawing, *draws[2])
+    for x, _ in draws[:2]:
+        assert np.array_equal(x, draws[2][0]), "chains from a state go on as these do"
+    counts = chains.chains.evaluations.copy()
+    chains.start(package.exact.matrices.rule_of(package.GibbsSampler("random"), target))
+    assert np.array_equal(chains.chains.evaluations, counts), "evaluations go on with another rule"
+
+
+# ----------------------------------------------------------------- targets
+
+
+def check_ancestral(package):
+    anew("test_markov_network").test_a_bayesian_network_starts_with_draws_from_it(True, False)
+
+
+def check_search(package):
+    anew("test_markov_network").test_a_start_that_needs_a_search()
+
+
+def check_pymc(package):
+    """Values of a model that do not begin at 0, without PyMC: what it would give is given."""
+    pymc = inside(package, "targets.pymc")
+    model = SimpleNamespace(named_vars_to_dims={"z": ("year",)}, coords={"year": (10, 20)})
+    z = pymc._variable(model, SimpleNamespace(name="z"), (2,), ([3, 0], [5, 1]))
+    k = pymc._variable(model, SimpleNamespace(name="k"), (), (2, 4))
+    log_p = SimpleNamespace(vm=SimpleNamespace(jit_fn=lambda x: (np.float64(x.sum()),)))
+    target = pymc.PyMCTarget(log_p, [z, k])
+    assert target.cardinalities.tolist() == [3, 2, 3], "values between the bounds, ends included"
+    assert target.names == ["z[10]", "z[20]", "k"]
+    draws = xr.Dataset({"x": (("chain", "draw", "site"), [[[2, 1, 0], [0, 0, 2]]])})
+    found = target.to_dataset(draws)
+    assert found["z"].values.tolist() == [[[5, 1], [3, 0]]], "values of the model"
+    assert found["k"].values.tolist() == [[2, 4]], "values of the model"
+
+
+MUTANTS = {
+    "a gradient that is never wrong": Mutant(
+        "testing/_balancing.py",
+        "(loss(theta + e) - loss(theta - e)) / (2 * step) for e in",
+        "float(analytic @ e) / step for e in",
+        check_balancing,
+        "DID NOT RAISE",
+    ),
+    "NaN near everything": Mutant(
+        "testing/_expect.py",
+        "bad = ~((np.abs(difference) <= gate) | (found == expected))",
+        "bad = (np.abs(difference) > gate) & (found != expected)",
+        check_expectations,
+        "DID NOT RAISE",
+    ),
+    "differences over one step instead of two": Mutant(
+        "testing/_objectives.py",
+        "columns.append((ends[0] - ends[1]) / (2 * step))",
+        "columns.append((ends[0] - ends[1]) / step)",
+        check_objective,
+        "gradient of objective",
+    ),
+    "the sum over next states without staying": Mutant(
+        "testing/_objectives.py",
+        "happens = stays | (log_t > -np.inf)",
+        "happens = ~stays & (log_t > -np.inf)",
+        check_objective,
+        "against enumeration",
+    ),
+    "caches compared with themselves": Mutant(
+        "testing/_probe.py",
+        "found = {name: values.copy() for name, values in kept(ensemble.chains).items()}",
+        "found = kept(ensemble.chains)",
+        check_caches,
+        "DID NOT RAISE",
+    ),
+    "only variables that are joined looked at": Mutant(
+        "testing/_targets.py",
+        "        if graph[i, j]:\n            continue",
+        "        if not graph[i, j]:\n            continue",
+        check_graph,
+        "DID NOT RAISE|graph does not join variables",
+    ),
+    "boxes of numbers that weigh the same": Mutant(
+        "testing/_rules.py",
+        "self.mass = np.repeat(self.mass, count) * length",
+        "self.mass = np.repeat(self.mass / count, count)",
+        check_rule,
+        "stationarity of the step",
+    ),
+    "every third draw, the first one included": Mutant(
+        "testing/_samplers.py", "x[:, 2::3]", "x[:, ::3]", check_sampler, "draws 3 apart"
+    ),
+    "edits of imported files not seen": Mutant(
+        "_kernels/_jit.py",
+        "wanted += [found.decode() for found in _IMPORT.findall(sources[name])]",
+        "_IMPORT.findall(sources[name])",
+        check_stamps,
+        "what the rule imports",
+    ),
+    "edits of shared files not seen": Mutant(
+        "_kernels/_jit.py",
+        "for name in sorted(seen | shared):",
+        "for name in sorted(seen - shared):",
+        check_stamps,
+        "all kernels share",
+    ),
+    "all files shared": Mutant(
+        "_kernels/_jit.py",
+        'name.count(".") <= _PACKAGE.count(".") + 1',
+        'name.count(".") >= _PACKAGE.count(".")',
+        check_stamps,
+        "another target",
+    ),
+    "segments of no transition": Mutant(
+        "_system/progress.py",
+        "return max(1, min(4 * segment,",
+        "return max(0, min(4 * segment,",
+        check_progress,
+        "has a transition",
+    ),
+    "seconds of nested phases counted twice": Mutant(
+        "_system/progress.py",
+        "time.perf_counter() - self._began - others",
+        "time.perf_counter() - self._began",
+        check_progress,
+        "counted once",
+    ),
+    "log-ratios of states that chains have left": Mutant(
+        "ensembles/compiled.py",
+        "if known is None or not np.array_equal(known[0], self.chains.x):",
+        "if known is None:",
+        check_ensemble,
+        "log-ratios of these states",
+    ),
+    "chains that take numbers from the streams of their state": Mutant(
+        "ensembles/compiled.py",
+        "state.x, state.streams.copy(), n_jobs",
+        "state.x, state.streams, n_jobs",
+        check_ensemble,
+        "from a state go on",
+    ),
+    "evaluations forgotten with the rule": Mutant(
+        "ensembles/compiled.py",
+        'for name in ("moved", "evaluations"):',
+        'for name in ("moved",):',
+        check_ensemble,
+        "with another rule",
+    ),
+    "children drawn before their parents": Mutant(
+        "targets/_support.py",
+        "return int(undecided[0]) if undecided.size else None",
+        "return int(undecided[-1]) if undecided.size else None",
+        check_ancestral,
+        ".",
+    ),
+    "struck values that strike no others": Mutant(
+        "targets/_support.py",
+        "queue.update(dict.fromkeys(g for g in self.factors_of[i] if g != f))",
+        "queue.update({})",
+        check_search,
+        ".",
+    ),
+    "the highest value of a variable left out": Mutant(
+        "targets/pymc.py",
+        "n_states = highest - self._lowest + 1",
+        "n_states = highest - self._lowest",
+        check_pymc,
+        "ends included",
+    ),
+    "numbers of values taken for values": Mutant(
+        "targets/pymc.py",
+        "values = x.values + self._lowest",
+        "values = x.values",
+        check_pymc,
+        "values of the model",
+    ),
+}
+
+
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(MUTANTS)
+
+
+def test_every_long_file_has_an_error():
+    names = [path.stem for path in TESTS.glob("test_mutants*.py")]
+    planted = {m.file for name in names for m in anew(name).MUTANTS.values()}
+    texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    long = {
+        str(path.relative_to(PACKAGE)) for path, text in texts.items() if text.count("\n") > 100
+    }
+    assert long - planted == {"ensembles/protocol.py"}, "only protocols have no error"
