@@ -587,7 +587,13 @@ def test_from_pgmpy_needs_factors():
         ([2], [3], None, TypeError, r"factor 0 is 3; give a pair \(scope, table\)"),
         ([2], [((0,),)], None, TypeError, r"factor 0 is .*; give a pair"),
         ([2], [((0.0,), [1, 2])], None, TypeError, r"scope of factor 0 is \[0.0\]; give integers"),
-        ([2], [((0, [1]), [1])], None, ValueError, "scope of factor 0 is not an array of numbers"),
+        (
+            [2],
+            [((0, [1]), [1])],
+            None,
+            TypeError,
+            r"scope of factor 0 is \[0, \[1\]\]; give integers",
+        ),
         (
             [2],
             [((1,), [1, 2])],

@@ -98,7 +98,7 @@ MUTANTS = {
     ),
     "rows of tables in the order of the first": Mutant(
         TABLES,
-        "result[(*at, _place(states, child, value, child))] = p",
+        "result[(*at, _place(values, child, value, child))] = p",
         "result[(*at, list(row).index(value))] = p",
         check_tables,
         "rows",

@@ -42,7 +42,15 @@ FORMS = {
     "shuffled": LONG.sample(frac=1.0, random_state=0)[["grass", "p", "sprinkler", "rain"]],
     "pivot": WIDE,
     "columns": WIDE.reset_index(),
+    "a parent by row": WIDE.reset_index("sprinkler"),
+    "a parent by row, long": LONG.set_index("rain"),
+    "values by row, long": LONG.set_index("grass"),
+    "some by row, long": LONG.set_index(["grass", "sprinkler"]),
+    "a parent by column": LONG.pivot_table(
+        index="rain", columns=["sprinkler", "grass"], values="p"
+    ),
     "turned": WIDE.T,
+    "turned, without a name": WIDE.rename_axis(columns=None).T,
     "series": LONG.set_index(["sprinkler", "grass", "rain"])["p"],
     "mapping": WET,
     "lists": {key: list(row.values()) for key, row in WET.items()},
@@ -97,6 +105,22 @@ def test_tables_come_back():
         )
     assert found.table("grass").loc[("yes", "on"), "wet"] == 0.99
     assert found.table("rain")["yes"] == 0.2
+
+
+def test_frames_that_are_refused():
+    for columns, twice in (
+        (["rain", "sprinkler", "wet", "wet"], "wet"),
+        (["rain", "rain", "a", "b"], "rain"),
+    ):
+        with pytest.raises(ValueError, match=f"has the column {twice!r} twice"):
+            network(WIDE.reset_index().set_axis(columns, axis=1))
+    for empty in ([], {}, pd.Series([], dtype=float)):
+        with pytest.raises(ValueError, match="the table of 'a' has no entries; give a data frame"):
+            MarkovNetwork.from_tables({"a": empty})
+    with pytest.raises(ValueError, match=r"has shape \(0, 0\)"):
+        MarkovNetwork.from_tables({"a": pd.DataFrame()})
+    with pytest.raises(TypeError, match=r"tables is \[0.5, 0.5\]; give a dict"):
+        network().replace([0.5, 0.5])
 
 
 def test_alarm_from_frames():
@@ -207,6 +231,40 @@ def test_unroll_against_a_product():
 
 
 # ----------------------------------------------------------------- names
+
+
+def test_scopes_by_names_that_are_numbers_or_tuples():
+    table = np.array([[1.0, 2.0], [3.0, 4.0]])
+    wanted = MarkovNetwork([2] * 3, [((2, 0), table)]).log_prob(np.eye(3, dtype=int))
+    for names, scope in (
+        ([("a", 1), "b", 3.5], [3.5, ("a", 1)]),
+        ([("a", 1), ("a", 0), ("b", 1)], (("b", 1), ("a", 1))),
+        ([30, 10, 20], (20, 30)),
+        ([30, 10, 20], np.array([20, 30])),
+        ([30, 10, 20], (2, 0)),
+        ([30, 10, 20], ("20", 30)),
+        ([0, 1, 2], (2, 0)),
+        ([1, 0, 2], ("2", "1")),
+    ):
+        empty = MarkovNetwork([2] * 3, [], names=names)
+        for made in (
+            MarkovNetwork([2] * 3, [(scope, table)], names),
+            empty.with_factors([(scope, table)]),
+        ):
+            np.testing.assert_array_equal(made.log_prob(np.eye(3, dtype=int)), wanted)
+            assert made.names == names
+    with pytest.raises(
+        ValueError, match=r"1 is the name of one variable and the position of anoth"
+    ):
+        MarkovNetwork([2] * 3, [((2, 1), table)], [1, 0, 2])
+    with pytest.raises(ValueError, match=r"names the variable \('a', 2\); the target has 3"):
+        MarkovNetwork([2] * 3, [([("a", 2)], [1.0, 2.0])], [("a", 1), ("a", 0), "b"])
+    # What is kept of a network goes by position, whatever its names are.
+    numbered = MarkovNetwork([2] * 3, [(("1", "0"), table)], [1, 0, 2])
+    for made in (numbered.with_factors([]), numbered.condition({2: {0: 1.0, 1: 1.0}})):
+        np.testing.assert_array_equal(
+            made.log_prob(np.eye(3, dtype=int)), numbered.log_prob(np.eye(3, dtype=int))
+        )
 
 
 def log_prob(x):

@@ -18,4 +18,5 @@ def colorings(graph: tuple[int, list[tuple[int, int]]], n_colors: Any = None) ->
         )
     k = integer(n_colors, "n_colors", 2 if edges else 1, MOST_VALUES)
     different = 1.0 - np.eye(k)
-    return MarkovNetwork([k] * n, [(edge, different) for edge in edges], range(1, n + 1))
+    factors = [((str(a + 1), str(b + 1)), different) for a, b in edges]
+    return MarkovNetwork([k] * n, factors, range(1, n + 1))

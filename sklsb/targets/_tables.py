@@ -9,10 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sklsb.targets._checks import refuse_mask
+from sklsb.targets._conversions import LARGEST_DEFECT
 from sklsb.targets._names import Names, plain
 
-# The probabilities of a variable given its parents may miss the sum 1 by this, as rounded ones do.
-LARGEST_DEFECT = 1e-3
 _FORMS = (
     "a data frame (long, with a column of probabilities, or wide, with the values of {0!r} as "
     "columns), a Series, a mapping of the parents' values to the probabilities, or an array with "
@@ -35,7 +34,7 @@ def conditional(
     """Read a table; ``known`` are the names of all variables."""
     others = set(known) - {child}
     refuse_mask(given, f"the table of {child!r}")
-    if isinstance(given, pd.DataFrame):
+    if isinstance(given, pd.DataFrame) and not given.empty:
         given = _as_series(child, given, others, parents)
     if isinstance(given, pd.Series):
         return _from_series(child, given, parents)
@@ -61,7 +60,24 @@ def _as_series(
     child: Any, frame: pd.DataFrame, others: set[Any], parents: Sequence[Any] | None
 ) -> pd.Series:
     """Return a frame as a Series whose index has a level for each variable."""
+    several = frame.columns.nlevels > 1
+    named = [*frame.index.names, *(frame.columns.names if several else frame.columns)]
+    twice = [name for name in named if name is not None and named.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"the table of {child!r} has the column {twice[0]!r} twice; give each column, and each "
+            "level of the index, a name of its own."
+        )
+    if several:
+        if frame.index.names == [None] and child not in named:
+            frame = frame.rename_axis(index=child)
+        return frame.stack([*range(frame.columns.nlevels)])
     inside = [name for name in frame.columns if isinstance(name, Hashable) and name in others]
+    if frame.index.names == [child] and not inside:
+        frame = frame.T  # its columns are the parents' values
+    else:
+        levels = [name for name in frame.index.names if name == child or name in others]
+        frame, inside = frame.reset_index(levels), [*levels, *inside]
     if child in frame.columns:
         rest = [name for name in frame.columns if name != child and name not in inside]
         if len(rest) != 1:
@@ -70,13 +86,10 @@ def _as_series(
                 f"{child!r} and its parents it needs one column, of probabilities, and has "
                 f"{rest!r:.100}."
             )
-        return frame.set_index([*inside, child])[rest[0]]
+        return frame.set_index([*(name for name in inside if name != child), child])[rest[0]]
     if inside:
         frame = frame.set_index(inside)
-    elif child in frame.index.names and set(frame.index.names) == {child}:
-        frame = frame.T  # its columns are the parents' values
-    levels = [*frame.index.names]
-    if not inside and all(level is None for level in levels):
+    elif all(level is None for level in frame.index.names):
         if len(frame) == 1 and not parents:  # one row: there are no parents
             return frame.iloc[0].rename_axis(child)
         levels = list(parents or ())
@@ -160,8 +173,9 @@ def tabulated(
         result = table.rows.astype(np.float64)
     else:
         result = np.full(shape, np.nan)
+        values = {name: Names(states[name]) for name in [*parents, child]}
         for key, row in table.rows.items():
-            at = tuple(_place(states, p, v, child) for p, v in zip(parents, key, strict=True))
+            at = tuple(_place(values, p, v, child) for p, v in zip(parents, key, strict=True))
             if not isinstance(row, Mapping):
                 if np.shape(row) != shape[-1:]:
                     raise ValueError(
@@ -175,18 +189,18 @@ def tabulated(
                     "names that mean the same; keep one."
                 )
             for value, p in row.items():
-                result[(*at, _place(states, child, value, child))] = p
+                result[(*at, _place(values, child, value, child))] = p
     for at in np.ndindex(shape[:-1]):
         _check_row(table, states, at, result[at], normalize)
     return result / result.sum(axis=-1, keepdims=True) if normalize else result
 
 
-def _place(states: Mapping[Any, Sequence[Any]], name: Any, value: Any, child: Any) -> int:
-    place = Names(states[name]).find(value)
+def _place(values: Mapping[Any, Names], name: Any, value: Any, child: Any) -> int:
+    place = values[name].find(value)
     if place is None:
         raise ValueError(
             f"the table of {child!r} has the value {value!r} of {name!r}, whose values are "
-            f"{list(states[name])!r:.200}."
+            f"{values[name].names!r:.200}."
         )
     return place
 
@@ -238,14 +252,16 @@ def _check_parents(tables: Mapping[Any, Conditional]) -> None:
 def _values_of(table: Conditional) -> list[Any]:
     """Return the values of a variable as its table names them; numbers from 0 if it does not."""
     if table.values is not None:
-        return table.values
-    rows = table.rows
-    one = (
-        rows[(0,) * len(table.parents)]
-        if isinstance(rows, np.ndarray)
-        else next(iter(rows.values()))
-    )
-    return list(range(np.size(one)))
+        values = table.values
+    elif isinstance(table.rows, np.ndarray):
+        values = list(range(table.rows.shape[-1]))
+    else:
+        values = list(range(np.size(next(iter(table.rows.values()), ()))))
+    if not values:
+        raise ValueError(
+            f"the table of {table.child!r} has no entries; give {_FORMS.format(table.child)}."
+        )
+    return values
 
 
 class Whole(NamedTuple):

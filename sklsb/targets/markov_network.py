@@ -13,10 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
-from sklsb._system.warn import warn
-from sklsb.exceptions import ModelWarning
 from sklsb.io.bif import read_bif, write_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
+from sklsb.targets import _conversions
 from sklsb.targets._checks import (
     as_array,
     check_names,
@@ -25,14 +24,13 @@ from sklsb.targets._checks import (
     integer,
     touched_near,
 )
+from sklsb.targets._conversions import warn_of_sums
 from sklsb.targets._evidence import Weights, site_called, sites_by_name
 from sklsb.targets._names import Names, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
 
 Path = str | os.PathLike[str]
-# A conditional distribution may miss the sum 1 by this, as files keep three digits.
-_LARGEST_DEFECT = 1e-3
 
 
 class MarkovNetwork(Target):
@@ -50,9 +48,9 @@ class MarkovNetwork(Target):
     cardinalities : array_like of int, shape (n_sites,)
         Number of values k_i of each variable, from 1 to 32,768.
     factors : iterable of (scope, table)
-        Scope: distinct variables, by index, or by name if names are strings. Table: array_like,
-        finite and not negative, whose axes are the values of these variables; or flat, the last
-        variable changing fastest.
+        Scope: distinct variables, by name or by index; an integer that could mean two variables is
+        refused. Table: array_like, finite and not negative, whose axes are the values of these
+        variables; or flat, the last variable changing fastest.
     names : iterable, optional
         Names of the variables, distinct and hashable, for draws and evidence.
     state_names : list of iterables, or dict of variable: iterable, optional
@@ -75,7 +73,7 @@ class MarkovNetwork(Target):
         If a scope has a variable twice or one that does not exist, a table does not have the size
         of its scope, an entry is negative or not finite, or a table is zero throughout.
     TypeError
-        If cardinalities or scopes are not integers, or tables not real numbers.
+        If cardinalities are not integers, or tables not real numbers.
     MemoryError
         In `view`, which `fit` calls, if the machine has not enough memory.
 
@@ -115,7 +113,7 @@ class MarkovNetwork(Target):
     def __init__(
         self,
         cardinalities: ArrayLike,
-        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        factors: Iterable[tuple[Sequence[Any], ArrayLike]],
         names: Iterable[Any] | None = None,
         state_names: Any = None,
     ):
@@ -135,6 +133,22 @@ class MarkovNetwork(Target):
         with np.errstate(divide="ignore"):
             self._log_table = np.log(self._table)
         self._freeze()
+
+    @classmethod
+    def _of_sites(
+        cls,
+        cardinalities: ArrayLike,
+        factors: Iterable[tuple[Sequence[int], ArrayLike]],
+        names: Iterable[Any] | None,
+        state_names: Any = None,
+        children: tuple[int, ...] | None = None,
+    ) -> MarkovNetwork:
+        """Make a network whose scopes are sites, also where names are numbers."""
+        network = cls(cardinalities, factors)
+        network._labels = check_names(names, network.n_sites)
+        network.state_names = check_state_names(state_names, network.names, network._cardinalities)
+        network._children = children
+        return network
 
     @classmethod
     def from_uai(
@@ -202,12 +216,14 @@ class MarkovNetwork(Target):
     def _from_model(
         cls, model: Model, evidence: Path | Mapping[Any, Any] | None = None
     ) -> MarkovNetwork | Target:
+        children = None
         if model.kind == "BAYES":
-            _warn_of_sums(model)
+            warn_of_sums(model)
+            children = tuple(scope[-1] for scope in model.scopes)
         factors = zip(model.scopes, model.tables, strict=True)
-        network = cls(model.cardinalities, factors, model.names, model.state_names)
-        if model.kind == "BAYES":
-            network._children = tuple(scope[-1] for scope in model.scopes)
+        network = cls._of_sites(
+            model.cardinalities, factors, model.names, model.state_names, children
+        )
         if evidence is not None and not isinstance(evidence, Mapping):
             places, states = read_evidence(evidence, model.cardinalities), network.state_names
             evidence = {network.label(v): states[v][x] if states else x for v, x in places.items()}
@@ -236,30 +252,7 @@ class MarkovNetwork(Target):
         ValueError
             If two factors name the values of a variable differently.
         """
-        get = getattr(model, "get_cpds", None) or getattr(model, "get_factors", None)
-        if get is None:
-            raise TypeError(
-                f"model is {model!r:.80}; give a pgmpy model, with get_cpds or get_factors."
-            )
-        factors = list(get())
-        cardinality: dict[Any, int] = {}
-        for factor in factors:
-            sizes = np.asarray(factor.cardinality).tolist()
-            cardinality.update(zip(factor.variables, sizes, strict=True))
-        index = {name: i for i, name in enumerate(cardinality)}
-        names = plain(cardinality)
-        states: dict[Any, list[Any]] = {}
-        tables = [
-            ([index[v] for v in factor.variables], _in_one_order(factor, states))
-            for factor in factors
-        ]
-        state_names = None
-        if any(states.get(v, list(range(k))) != list(range(k)) for v, k in cardinality.items()):
-            state_names = [map(str, states.get(v, range(k))) for v, k in cardinality.items()]
-        network = cls(list(cardinality.values()), tables, names, state_names)
-        if hasattr(model, "get_cpds"):
-            network._children = tuple(index[factor.variables[0]] for factor in factors)
-        return network
+        return cls._of_sites(*_conversions.of_pgmpy(model))
 
     @classmethod
     def from_pyagrum(cls, bn: Any) -> MarkovNetwork:
@@ -288,28 +281,7 @@ class MarkovNetwork(Target):
         ModelWarning
             If the probabilities of a variable given its parents miss the sum 1 by more than 0.001.
         """
-        if not all(hasattr(bn, name) for name in ("nodes", "variable", "cpt")) or hasattr(
-            bn, "isDecisionNode"
-        ):
-            raise TypeError(
-                f"bn is of type {type(bn).__name__}; give a pyagrum.BayesNet. Influence diagrams "
-                "and Markov random fields are not converted."
-            )
-        variables = [bn.variable(node) for node in bn.nodes()]
-        site = {variable.name(): i for i, variable in enumerate(variables)}
-        states = tuple(tuple(map(str, variable.labels())) for variable in variables)
-        scopes, tables = [], []
-        for name in site:
-            cpt = bn.cpt(name)
-            scopes.append(tuple(site[v.name()] for v in cpt.variablesSequence())[::-1])
-            tables.append(np.asarray(cpt.toarray(), dtype=np.float64))
-            if not tables[-1].any(axis=-1).all():
-                raise ValueError(
-                    f"a row of the table of {name!r} is 0 throughout; pyAgrum reads rows so which "
-                    "a file lacks. Give the probabilities."
-                )
-        sizes = tuple(map(len, states))
-        network: Any = cls._from_model(Model("BAYES", sizes, scopes, tables, tuple(site), states))
+        network: Any = cls._from_model(_conversions.of_pyagrum(bn))
         return network
 
     def to_bif(self, path: Path) -> None:
@@ -358,20 +330,7 @@ class MarkovNetwork(Target):
             raise TypeError(
                 f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
             ) from None
-        scope, table = as_array(scope, f"the scope of factor {f}"), as_array(table, f"table {f}")
-        if scope.dtype.kind == "U":
-            what = f"the scope of factor {f} names the variable"
-            scope = np.array([site_called(self, by_name, v, what) for v in scope.ravel().tolist()])
-        sites = scope.ravel().tolist()
-        if sites and scope.dtype.kind not in "iu":
-            raise TypeError(
-                f"the scope of factor {f} is {scope.tolist()}; give integers, or names only."
-            )
-        if sites and not (min(sites) >= 0 and max(sites) < self.n_sites):
-            raise ValueError(
-                f"the scope of factor {f} is {tuple(sites)}; there are {self.n_sites} variables, "
-                "from 0 on."
-            )
+        sites, table = self._sites(f, scope, by_name), as_array(table, f"table {f}")
         if len(set(sites)) < len(sites):
             raise ValueError(f"the scope of factor {f} is {tuple(sites)}; name each variable once.")
         if table.dtype.kind not in "iufb":
@@ -391,6 +350,34 @@ class MarkovNetwork(Target):
         if not largest:
             raise ValueError(f"table {f} is zero throughout: no state has positive probability.")
         return np.array(sites, dtype=np.int64), flat
+
+    def _sites(self, f: int, scope: Any, by_name: Names) -> list[int]:
+        """Return the sites of a scope: of names, or of integers, which may be positions too."""
+        if isinstance(scope, np.ndarray | str) or not isinstance(scope, Iterable):
+            scope = np.ravel(scope)
+        given, n = plain(scope), self.n_sites
+        if not all(type(v) is int for v in given):
+            if not (self._labels or all(isinstance(v, str) for v in given)):
+                raise TypeError(
+                    f"the scope of factor {f} is {given}; give integers, or names only."
+                )
+            what = f"the scope of factor {f} names the variable"
+            return [site_called(self, by_name, v, what) for v in given]
+        sites = given
+        if by_name.numbers:
+            places = [by_name.find(v) for v in given]
+            sites = [v if place is None else place for v, place in zip(given, places, strict=True)]
+            both = [v for v, site in zip(given, sites, strict=True) if v != site and v in range(n)]
+            if both:
+                raise ValueError(
+                    f"the scope of factor {f} is {tuple(given)}, and {both[0]} is the name of one "
+                    f"variable and the position of another; give names as text, {str(both[0])!r}."
+                )
+        if sites and not (min(sites) >= 0 and max(sites) < n):
+            raise ValueError(
+                f"the scope of factor {f} is {tuple(sites)}; there are {n} variables, from 0 on."
+            )
+        return sites
 
     @property
     def cardinalities(self) -> NDArray[np.int64]:
@@ -459,12 +446,14 @@ class MarkovNetwork(Target):
         self, factors: Iterable[Any], children: tuple[int, ...] | None = None
     ) -> MarkovNetwork:
         """Return a network of the same variables."""
-        network = MarkovNetwork(self._cardinalities, factors, self._labels, self.state_names)
-        network._children = children
-        return network
+        return MarkovNetwork._of_sites(
+            self._cardinalities, factors, self._labels, self.state_names, children
+        )
 
     def weighted(self, weights: Weights) -> MarkovNetwork:
-        return self.with_factors([((site,), w) for site, w in weights.items()])
+        return self._made_of(
+            [*self._factors(self._table), *(((i,), w) for i, w in weights.items())]
+        )
 
     def with_factors(self, factors: Iterable[tuple[Sequence[Any], ArrayLike]]) -> MarkovNetwork:
         """Multiply further factors in.
@@ -479,7 +468,9 @@ class MarkovNetwork(Target):
         MarkovNetwork
             Of the same variables and names.
         """
-        return self._made_of([*self._factors(self._table), *factors])
+        by_name = Names(self._labels or ())
+        more = [self._check_factor(f, factor, by_name) for f, factor in enumerate(factors)]
+        return self._made_of([*self._factors(self._table), *more])
 
     # ----------------------------------------------------------------- conditional tables
 
@@ -554,9 +545,8 @@ class MarkovNetwork(Target):
         states = [own.values for own in read.values()]
         scopes = [[*(place[p] for p in own.parents), place[name]] for name, own in read.items()]
         factors = [(scope, own.table) for scope, own in zip(scopes, read.values(), strict=True)]
-        network = cls([len(own) for own in states], factors, names, states)
-        network._children = tuple(range(len(names)))
-        return network
+        sizes = [len(own) for own in states]
+        return cls._of_sites(sizes, factors, names, states, tuple(range(len(names))))
 
     def table(self, variable: Any) -> Any:
         """Return the conditional table of a variable, with its names.
@@ -597,6 +587,8 @@ class MarkovNetwork(Target):
         """
         from sklsb.targets import _tables
 
+        if not isinstance(tables, Mapping):
+            raise TypeError(f"tables is {tables!r:.100}; give a dict with variables as keys.")
         factors = self._factors(self._table)
         for variable, given in tables.items():
             f, scope, axis = self._conditional(variable)
@@ -699,9 +691,8 @@ class MarkovNetwork(Target):
                 scope = [(later + s) * len(names) + place[p] for p, s in own.parents]
                 factors.append(([*scope, t * len(names) + i], own.table))
         every = [(name, t) for t in range(n) for name in names]
-        network = cls([len(own) for own in states] * n, factors, every, states * n)
-        network._children = tuple(range(len(every)))
-        return network
+        sizes = [len(own) for own in states] * n
+        return cls._of_sites(sizes, factors, every, states * n, tuple(range(len(every))))
 
     @property
     def _joint_zeros(self) -> bool:
@@ -861,40 +852,6 @@ class MarkovNetwork(Target):
 
     def _freeze(self) -> None:
         self._cardinalities.flags.writeable = False
-
-
-def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
-    """Return a table of pgmpy with the values of each variable in order of first mention."""
-    given = getattr(factor, "state_names", None) or {}
-    shape = np.asarray(factor.cardinality).tolist()
-    table: NDArray[Any] = np.asarray(factor.values).reshape(shape)
-    for axis, (variable, k) in enumerate(zip(factor.variables, shape, strict=True)):
-        if variable not in given:
-            continue
-        own = list(given[variable])
-        first = states.setdefault(variable, own)
-        if len(own) != k or len(set(own)) != k or set(own) != set(first):
-            raise ValueError(
-                f"the {k} values of variable {variable!r} are called {own} in one factor, and "
-                f"{first} in another; give each of them one name."
-            )
-        table = table.take([own.index(name) for name in first], axis=axis)
-    return table
-
-
-def _warn_of_sums(model: Model) -> None:
-    """Warn if the tables of a Bayesian network are not conditional probabilities."""
-    sums = [table.sum(axis=-1) for table in model.tables]
-    bad = [f for f, total in enumerate(sums) if np.abs(total - 1.0).max() > _LARGEST_DEFECT]
-    if bad:
-        total, child = sums[bad[0]].ravel(), model.scopes[bad[0]][-1]
-        warn(
-            f"The probabilities of variable {model.names[child] if model.names else child!r} given "
-            f"its parents sum to {total[np.abs(total - 1.0).argmax()]:g} in one case, not to 1"
-            f"{f', nor do those of {len(bad) - 1} others' if len(bad) > 1 else ''}. The tables are "
-            "taken as they are: the distribution is their product.",
-            ModelWarning,
-        )
 
 
 def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
