@@ -34,8 +34,10 @@ html_math_renderer = "mathml"
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 default_role = None
-# The page of sklsb.dimod is built without it, too.
-autodoc_mock_imports = [] if importlib.util.find_spec("dimod") else ["dimod"]
+# Pages of what needs these are built without them, too.
+autodoc_mock_imports = [
+    name for name in ("dimod", "pymc", "pytensor") if not importlib.util.find_spec(name)
+]
 
 autosummary_generate = True
 toc_object_entries_show_parents = "hide"

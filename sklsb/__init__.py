@@ -26,7 +26,7 @@ _OBJECTS = {
     "Target": "sklsb.targets",
     "TorchTarget": "sklsb.targets",
     "VariableSelection": "sklsb.targets",
-    "from_pymc": "sklsb.targets",
+    "from_pymc": "sklsb.pymc",
     "SpikeSlabRegressor": "sklsb.selection",
     "BalancingFunction": "sklsb.balancing",
     "Barker": "sklsb.balancing",
@@ -56,7 +56,7 @@ __all__ = [*_OBJECTS, *_MODULES, "__version__"]
 def __getattr__(name: str) -> Any:
     if name in _OBJECTS:
         return getattr(importlib.import_module(_OBJECTS[name]), name)
-    if name in (*_MODULES, "dimod", "plot"):  # the last two need extras
+    if name in (*_MODULES, "dimod", "plot", "pymc"):  # the last three need extras
         return importlib.import_module(f"sklsb.{name}")
     raise AttributeError(f"module 'sklsb' has no attribute {name!r}")
 

@@ -127,6 +127,9 @@ def test_without_pymc_an_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymc", None)
     with pytest.raises(ImportError, match=r"from_pymc needs PyMC, .*`pip install pymc`.*\[pymc\]"):
         sklsb.from_pymc(None)
+    with pytest.raises(ImportError, match=r"sklsb\.pymc\.DiscreteStep needs PyMC, .*\[pymc\]\.$"):
+        _ = sklsb.pymc.DiscreteStep
+    assert sklsb.targets.from_pymc is sklsb.from_pymc is sklsb.pymc.from_pymc
 
 
 def test_fast_without_torch_says_what_to_install():

@@ -1,11 +1,13 @@
 """Targets: what is sampled from."""
 
+import importlib
+from typing import Any
+
 from sklsb.targets.base import Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.targets.ising import Ising
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
-from sklsb.targets.pymc import from_pymc
 from sklsb.targets.rbm import RBM
 from sklsb.targets.torch import TorchTarget
 from sklsb.targets.variable_selection import VariableSelection
@@ -21,3 +23,9 @@ __all__ = [
     "VariableSelection",
     "from_pymc",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "from_pymc":  # of a room above this one
+        return importlib.import_module("sklsb.pymc").from_pymc
+    raise AttributeError(f"module 'sklsb.targets' has no attribute {name!r}")

@@ -1,8 +1,7 @@
 """Models of PyMC whose free variables are all discrete."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,18 +9,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._kernels.targets.function import only_result
+from sklsb.pymc.variables import NEEDS_PYMC, dims_and_labels, ends, kind, site_names
 from sklsb.targets._checks import MOST_VALUES
 from sklsb.targets.function import FunctionTarget
-
-# Lowest and highest value, given the parameters of the distribution.
-_SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
-    "Bernoulli": lambda p: (0, 1),
-    "Categorical": lambda p: (0, p.shape[-1] - 1),
-    "DiscreteUniform": lambda low, high: (low, high),
-    "Binomial": lambda n, p: (0, n),
-    "BetaBinomial": lambda n, alpha, beta: (0, n),
-    "HyperGeometric": lambda good, bad, n: ((n - bad).clip(0, n), n.clip(0, good)),
-}
 
 
 class _Variable(NamedTuple):
@@ -39,10 +29,7 @@ class _Variable(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the sites, as ArviZ writes them: ``z``, ``z[a]``, ``z[a, 0]``."""
-        if not self.shape:
-            return [self.name]
-        return [f"{self.name}[{', '.join(map(str, at))}]" for at in product(*self.labels)]
+        return site_names(self.name, self.labels)
 
 
 class PyMCTarget(FunctionTarget):
@@ -174,10 +161,7 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
         import pytensor.tensor as pt
         from pytensor.graph.replace import clone_replace
     except ImportError as error:
-        raise ImportError(
-            "from_pymc needs PyMC, for Python 3.12 or later; run `pip install pymc`, or install "
-            "the extra: sklsb[pymc]."
-        ) from error
+        raise ImportError(f"from_pymc {NEEDS_PYMC}") from error
 
     if not isinstance(model, pm.Model):
         raise TypeError(f"model is {model!r:.200}; give a pymc.Model.")
@@ -238,19 +222,16 @@ def _frozen(variable: Any) -> Any:
 
 def _variable(model: Any, rv: Any, shape: tuple[int, ...], bounds: Any) -> _Variable:
     """Describe a free variable; bounds are those of the user, or None."""
-    dims = model.named_vars_to_dims.get(rv.name)
-    dims = tuple(dims or (f"{rv.name}_dim_{i}" for i in range(len(shape))))
-    known = [model.coords.get(dim) for dim in dims]
-    labels = [list(range(n) if at is None else at) for at, n in zip(known, shape, strict=True)]
-    ends = _support(rv) if bounds is None else bounds
+    dims, labels = dims_and_labels(model, rv, shape)
+    pair = _support(rv) if bounds is None else bounds
     try:
-        low, high = (np.broadcast_to(end, shape) for end in ends)
+        low, high = (np.broadcast_to(end, shape) for end in pair)
         good = low.dtype.kind in "iu" and high.dtype.kind in "iu" and (low <= high).all()
     except (TypeError, ValueError):
         good = False
     if not good:
         raise ValueError(
-            f"bounds[{rv.name!r}] is {ends!r:.100}; give the lowest and the highest value, "
+            f"bounds[{rv.name!r}] is {pair!r:.100}; give the lowest and the highest value, "
             f"integers or arrays of integers that fit the shape {shape}."
         )
     most = int((high.astype(np.int64) - low).max(initial=0)) + 1
@@ -268,16 +249,15 @@ def _support(rv: Any) -> tuple[Any, Any]:
     from pymc.pytensorf import constant_fold
     from pytensor.tensor import as_tensor
 
-    kind = type(rv.owner.op).__name__.removesuffix("RV")
-    if kind in _SUPPORTS:
-        ends = _SUPPORTS[kind](*rv.owner.op.dist_params(rv.owner))
+    name, given = kind(rv), ends(rv)
+    if given is not None and None not in given:
         try:
-            return constant_fold([_frozen(as_tensor(end).astype("int64")) for end in ends])
+            return constant_fold([_frozen(as_tensor(end).astype("int64")) for end in given])
         except NotConstantValueError:
-            kind += ", with parameters that depend on variables"
-    kind = "of pymc.dims" if kind == "X" else kind
+            name += ", with parameters that depend on variables"
+    name = "of pymc.dims" if name == "X" else name
     raise ValueError(
-        f"{rv.name!r} is {kind}; from_pymc does not know its lowest and highest values. Give "
+        f"{rv.name!r} is {name}; from_pymc does not know its lowest and highest values. Give "
         f'bounds={{"{rv.name}": (lowest, highest)}}: draws are then from the model given that '
         "it is within them."
     )

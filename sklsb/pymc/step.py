@@ -1,0 +1,362 @@
+"""A step for PyMC that draws the discrete variables of a model, many at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator
+
+from sklsb._system.warn import warn
+from sklsb.exact import elimination_cost
+from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
+from sklsb.pymc.block import MOST_VALUES, Block, Ints
+from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
+
+_METHODS = ("auto", "colours", "elimination", "lsb")
+# What the block sees is checked at the first steps, and at every so many later.
+_FIRST_CHECKS, _CHECK_EVERY = 3, 100
+# Steps until sites that never could change are told of.
+_UNTIL_TOLD = 200
+# Draws of the whole block at once may take so many times as long as draws by colour, where
+# neighbours depend: in table entries, with what an output, a table, a draw take.
+_WORTH, _OF_CALL, _OF_TABLE, _OF_DRAW = 20.0, 1000.0, 100.0, 30_000.0
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What `DiscreteStep` found out about a block, and how it draws it; printed as a table.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The sites: elements of the variables.
+    n_terms : int
+        Elements of terms of log p that see a site.
+    scopes : tuple of tuple of int
+        Distinct sets of sites that elements see.
+    groups : tuple of (str, tuple of int, int, int)
+        For each way of drawing: its name, its sites, how many colours they have, and how often a
+        step evaluates log p for them.
+    width : int
+        The most sites that one element sees.
+    probed : tuple of str
+        Operations of PyTensor that are not known, so that elements were probed.
+    """
+
+    names: tuple[str, ...]
+    n_terms: int
+    scopes: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[str, tuple[int, ...], int, int], ...]
+    width: int
+    probed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        n = len(self.names)
+        how = (
+            f"probed, because of {', '.join(self.probed)}" if self.probed else "read off the graph"
+        )
+        lines = [
+            f"{n} sites, {self.n_terms} elements of terms of log p, {how}",
+            f"an element sees at most {self.width} of the sites; {len(self.scopes)} different sets",
+        ]
+        for name, sites, n_colours, n_evaluations in self.groups:
+            first, last = self.names[sites[0]], self.names[sites[-1]]
+            which = first if len(sites) == 1 else f"{len(sites)} sites, {first} to {last}"
+            lines.append(
+                f'"{name}": {which}; colours: {n_colours}; evaluations a step: {n_evaluations}'
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass_state
+class DiscreteStepState(StepMethodState):
+    """What changes while a `DiscreteStep` draws."""
+
+    tune: bool
+    n_steps: int
+    learned: dict[str, Any]
+
+
+class DiscreteStep(BlockedStep):
+    """A step of PyMC for discrete variables of a model, beside NUTS or alone.
+
+    Given all other variables, the sites (elements of the variables) depend on each other only where
+    an element of a term of log p sees several. What sees what is read off the graph of PyTensor,
+    and sites that no element sees together are drawn at once, exactly, from one evaluation of log p
+    for each value. See `the guide <../mixed.html>`_.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Discrete free variables of the model; by default all of them.
+    method : {"auto", "colours", "elimination", "lsb"}
+        ``"colours"`` draws all sites of a colour at once, colour by colour. ``"elimination"`` draws
+        all sites at once, where elements see few of them and these form chains, trees or
+        other graphs of small width. ``"lsb"`` makes locally balanced single changes, each of which
+        takes log p at all states one change away; the balancing function is chosen while tuning.
+        ``"auto"`` eliminates where that takes at most 20 times as long as colours, and neighbours
+        depend. Sites with more than 256 values, or without bounds, or whose bounds depend on other
+        variables, are drawn by slices, colour by colour, whatever the method.
+    model : pymc.Model, optional
+        By default that of the context.
+    rng : int, Generator or None
+        `pymc.sample` gives each chain a generator of its own.
+    initial_point : dict, optional
+        Where shapes are taken, and where probing starts; by default ``model.initial_point()``.
+    compile_kwargs : dict, optional
+        For PyMC. It must be empty: log p is compiled by numba.
+    blocked : bool, default=True
+        False makes a step for each variable.
+
+    Attributes
+    ----------
+    structure_ : Structure
+        Which elements of log p see which sites, and how they are drawn.
+
+    Raises
+    ------
+    ImportError
+        If PyMC is not installed.
+    TypeError
+        If a variable is continuous.
+    ValueError
+        If there is no discrete variable, a variable is not free, or a method is not known or
+        does not suit the model.
+
+    Warns
+    -----
+    SamplerWarning
+        If an element saw sites that it did not seem to see; these are joined, and the draw is made
+        again.
+    FrozenSitesWarning
+        If sites could not change alone, in any of the first 200 steps or while tuning.
+
+    Notes
+    -----
+    The statistic ``moved`` is the share of the sites that changed.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        import pymc as pm
+        from sklsb.pymc import DiscreteStep
+
+        with pm.Model() as model:
+            w = pm.Dirichlet("w", [1.0, 1.0])
+            mu = pm.Normal("mu", 0, 5, shape=2, initval=[-1, 1])
+            z = pm.Categorical("z", w, shape=len(y))
+            pm.Normal("y", mu[z], 1.0, observed=y)
+            step = DiscreteStep([z])
+            print(step.structure_)
+            trace = pm.sample(step=[pm.NUTS([w, mu]), step])
+    """
+
+    name = "discrete"
+    stats_dtypes_shapes: Any = {"moved": (float, [])}
+    _state_class = DiscreteStepState
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        method: str = "auto",
+        model: Any = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        if method not in _METHODS:
+            raise ValueError(f"method is {method!r:.100}; give one of {', '.join(_METHODS)}.")
+        if compile_kwargs:
+            raise ValueError(
+                f"compile_kwargs is {compile_kwargs!r:.100}; leave it out: DiscreteStep compiles "
+                "log p by numba."
+            )
+        self.vars = _block(model, vars)
+        self.method, self.blocked, self.tune, self.n_steps = method, blocked, True, 0
+        self.rng = get_random_generator(rng)
+        rvs = [model.values_to_rvs[v] for v in self.vars]
+        self._block = Block(model, rvs, initial_point)
+        self._joined = list[tuple[int, int]]()
+        self._arrange()
+
+    @property
+    def structure_(self) -> Structure:
+        """Which elements of log p see which sites, and how these are drawn."""
+        block = self._block
+        parts = np.split(block.sets.indices, block.sets.indptr[1:-1])
+        scopes = tuple(tuple(part.tolist()) for part in parts if part.size)
+        groups = tuple(
+            (move.name, tuple(move.sites.tolist()), move.n_colours, move.n_evaluations)
+            for move in self._moves
+        )
+        width = max(map(len, scopes), default=0)
+        names, probed = tuple(block.names), tuple(block.unknown)
+        return Structure(names, block.scope_of.size, scopes, groups, width, probed)
+
+    def step(self, point: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Draw the block given all other variables."""
+        block = self._block
+        given, before = block.given(point), block.flat(point)
+        check = block.vague or self.n_steps < _FIRST_CHECKS or self.n_steps % _CHECK_EVERY == 0
+        x, left = before, list(self._moves)
+        while left:
+            left[0].learns = self.tune
+            try:
+                x = left[0].draw(x, given, self.rng, check)
+                del left[0]
+            except Surprise as found:
+                self._join(found)
+                left = list(self._moves)
+        self.n_steps += 1
+        if self.n_steps == _UNTIL_TOLD:
+            self._tell_of_frozen(x, given)
+        return block.put(x, point), [{"moved": float((x != before).mean())}]
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Begin a chain: forget what was learned, and take the present data of the model."""
+        super().setup_chain(rng, tune, draws)
+        self.tune, self.n_steps = tune > 0, 0
+        self._block.refresh()
+        self._arrange()
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """What was learned so far: part of the sampling state."""
+        found = {m.name: m.learned.copy() for m in self._moves if m.learned.size}
+        return {"joined": list(self._joined), "moves": found}
+
+    @learned.setter
+    def learned(self, given: dict[str, Any]) -> None:
+        more = [pair for pair in given["joined"] if pair not in self._joined]
+        if more:
+            self._joined += more
+            self._block.join(*np.array(more).T)
+            self._arrange()
+        for move in self._moves:
+            if move.name in given["moves"]:
+                move.learned = given["moves"][move.name].copy()
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Discrete variables, if the class is among PyMC's step methods."""
+        discrete = np.dtype(var.dtype).kind in "iub"
+        return Competence.IDEAL if discrete else Competence.INCOMPATIBLE
+
+    # ----------------------------------------------------------------- what is drawn how
+
+    def _arrange(self) -> None:
+        block, method = self._block, self.method
+        few = block.high - block.low < MOST_VALUES
+        sites, many = np.flatnonzero(few & (block.high > block.low)), np.flatnonzero(~few)
+        self._moves = list[Any]()
+        self._colours: Colours | None = None
+        if sites.size:
+            colours = Colours(block, sites)
+            way: Any = colours
+            if method == "lsb":
+                way = Balanced(block, sites)
+            elif method == "elimination" or (method == "auto" and colours.n_colours > 1):
+                way = self._eliminated(sites, colours) or colours
+            if way is colours:
+                self._colours, colours.possible = colours, np.zeros(block.n_sites, bool)
+            self._moves.append(way)
+        if many.size:
+            self._moves.append(Slices(block, many))
+
+    def _eliminated(self, sites: Ints, colours: Colours) -> Elimination | None:
+        """Return the elimination of sites, or None if it takes long."""
+        asked = self.method == "elimination"
+        try:
+            found = Elimination(self._block, sites, colours)
+            cost = elimination_cost(found.network, "sample")
+            if not cost.fits:
+                raise ValueError(f"takes 2**{cost.log2_work:.0f} table entries a step")
+        except ValueError as error:
+            if not asked:
+                return None
+            raise ValueError(
+                f'method is "elimination", which {error}. Give method="auto" or "colours".'
+            ) from None
+        one = self._block.scope_of.size + _OF_CALL
+        entries = cost.ways * 2.0**cost.log2_work + _OF_TABLE * cost.n_tables + _OF_DRAW
+        worth = entries + found.n_evaluations * one <= _WORTH * colours.n_evaluations * one
+        return found if asked or worth else None
+
+    def _join(self, found: Surprise) -> None:
+        pairs = list(zip(found.outputs.tolist(), found.sites.tolist(), strict=True))
+        self._joined += pairs
+        self._block.join(found.outputs, found.sites)
+        names = sorted({self._block.names[i] for _, i in pairs})
+        learned = self.learned
+        self._arrange()
+        self.learned = learned
+        warn(
+            f"{_few(names)} depend on others in a way that did not show before; they are drawn "
+            "apart from now on. What was drawn before may be wrong: use the draws from here, or "
+            "make the step where the dependence shows (initial_point).",
+            SamplerWarning,
+        )
+
+    def _tell_of_frozen(self, x: Ints, given: Any) -> None:
+        """Warn of sites that only a change of several at once could move."""
+        block, colours = self._block, self._colours
+        if colours is None or colours.possible is None:
+            return
+        still = colours.sites[~colours.possible[colours.sites]]
+        colours.possible = None
+        alone = np.diff(block.sets.indptr) == 1
+        held = []
+        for i in still.tolist():
+            for v in set(range(block.low[i], block.high[i] + 1)) - {int(x[i])}:
+                y = x.copy()
+                y[i] = v
+                with np.errstate(invalid="ignore"):
+                    log_p = block.by_scope(block.log_p(y, *given))
+                if np.isfinite(log_p[alone]).all():
+                    held.append(block.names[i])
+                    break
+        if held:
+            warn(
+                f"{_few(held)} could not change alone in {self.n_steps} steps: values of several "
+                "sites determine each other. Write one as a deterministic function of the others, "
+                'or soften the relation; method="elimination" draws them together where '
+                "they form chains or trees.",
+                FrozenSitesWarning,
+            )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _block(model: Any, given: Any) -> list[Any]:
+    """Return the value variables of the block, and raise unless they are discrete and free."""
+    if given is None:
+        found = [v for v in model.value_vars if np.dtype(v.dtype).kind in "iub"]
+        if not found:
+            raise ValueError("The model has no discrete free variable; DiscreteStep needs one.")
+        return found
+    found = []
+    for var in given if isinstance(given, list | tuple) else [given]:
+        value = model.rvs_to_values.get(var, var)
+        if value not in model.value_vars:
+            free = [rv.name for rv in model.free_RVs]
+            raise ValueError(f"{var!s:.100} is no free variable of the model, which has {free}.")
+        if np.dtype(value.dtype).kind not in "iub":
+            raise TypeError(
+                f"{var.name!r} is continuous; give discrete variables here, and others to pm.NUTS."
+            )
+        found.append(value)
+    return found

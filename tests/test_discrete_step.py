@@ -1,0 +1,486 @@
+"""The step for discrete variables of models of PyMC: against enumeration of conditional laws."""
+
+import itertools
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
+
+pm = pytest.importorskip("pymc", reason="PyMC is optional, and needs Python 3.12 or later")
+import pytensor  # noqa: E402
+import pytensor.tensor as pt  # noqa: E402
+
+from sklsb.pymc import DiscreteStep, moves  # noqa: E402
+
+PLAIN = pytensor.compile.Mode(linker="py", optimizer="fast_compile")
+RNG = np.random.default_rng(0)
+
+
+def law(model, step, point):
+    """States of the block, and their probabilities given the rest, as PyMC computes log p."""
+    block = step._block
+    values = [range(a, b + 1) for a, b in zip(block.low, block.high, strict=True)]
+    states = np.array(list(itertools.product(*values)))
+    f = model.compile_logp(mode=PLAIN)
+    with np.errstate(all="ignore"):
+        log_p = np.array([f(block.put(x, point)) for x in states], dtype=float)
+    log_p = np.where(np.isnan(log_p), -np.inf, log_p)
+    p = np.exp(log_p - log_p.max())
+    return states, p / p.sum()
+
+
+def steps(step, point, n):
+    for _ in range(n):
+        point, _ = step.step(point)
+    return point
+
+
+class Branches:
+    """In place of `moves.chosen`: each choice in turn, with its probability."""
+
+    def __init__(self):
+        self.left, self.path = [()], ()
+
+    def begin(self):
+        self.path, self.made, self.p = self.left.pop(), [], 1.0
+
+    def __call__(self, log_p, u, now):
+        top = log_p.max(axis=0)
+        stays = top == -np.inf
+        weights = np.exp(log_p - np.where(stays, 0.0, top))
+        weights[:, stays] = np.arange(len(log_p))[:, None] == now[stays]
+        weights /= weights.sum(axis=0)
+        options = [
+            c
+            for c in itertools.product(range(len(log_p)), repeat=log_p.shape[1])
+            if np.prod(weights[list(c), range(len(c))]) > 0
+        ]
+        depth = len(self.made)
+        if depth < len(self.path):
+            choice = self.path[depth]
+        else:
+            choice, *others = options
+            self.left += [(*self.made, other) for other in others]
+        self.made.append(choice)
+        self.p *= np.prod(weights[list(choice), range(len(choice))])
+        return np.array(choice)
+
+
+def transition_matrix(monkeypatch, step, point, states):
+    index = {tuple(x): i for i, x in enumerate(states.tolist())}
+    found = np.zeros((len(states), len(states)))
+    block = step._block
+    for i, x in enumerate(states):
+        branches = Branches()
+        monkeypatch.setattr(moves, "chosen", branches)
+        while branches.left:
+            branches.begin()
+            step.n_steps = 10
+            new, _ = step.step(block.put(x, point))
+            found[i, index[tuple(block.flat(new).tolist())]] += branches.p
+    monkeypatch.undo()
+    return found
+
+
+def mixture():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2, shape=3, initval=[-1.0, 0.2, 1.0])
+        z = pm.Categorical("z", [0.2, 0.3, 0.5], shape=3)
+        pm.Normal("y", mu[z], 1.0, observed=[-1.0, 0.3, 2.0])
+    return model
+
+
+def chain():
+    with pm.Model() as model:
+        stay = pm.Beta("stay", 2, 1, shape=2)
+        z = pm.Bernoulli("z", 0.4, shape=4)
+        k = pm.Categorical("k", [0.5, 0.2, 0.3])
+        p = pt.stack([pt.stack([stay[0], 1 - stay[0]]), pt.stack([1 - stay[1], stay[1]])])
+        pm.Potential("moves", pt.log(p[z[:-1], z[1:]]).sum() - 0.3 * k * z[3])
+        pm.Normal("y", z - 0.5, 1.0, observed=[1.0, 0.3, -0.4, 0.2])
+    return model
+
+
+def regression():
+    rng = np.random.default_rng(1)
+    with pm.Model() as model:
+        g = pm.Bernoulli("g", 0.3, shape=3)
+        b = pm.Normal("b", 0, 1, shape=3, initval=[0.4, -0.2, 0.9])
+        pm.Normal(
+            "y", pt.as_tensor(rng.normal(size=(6, 3))) @ (g * b), 1.0, observed=rng.normal(size=6)
+        )
+    return model
+
+
+def supports():
+    """Sites with different values, of which some are impossible."""
+    with pm.Model() as model:
+        n = pm.DiscreteUniform("n", 1, 3)
+        k = pm.DiscreteUniform("k", [-1, 0], [1, 0], shape=2)
+        pm.Potential("apart", pt.switch(pt.eq(k[0] + n, 3), -np.inf, 0.3 * k[0]))
+        pm.Normal("y", k.sum(), pt.switch(pt.eq(n, 2), 0.5, 2.0), observed=0.2)
+    return model
+
+
+def occupancy():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        z = pm.Bernoulli("z", 0.6, shape=3)
+        pm.Bernoulli("y", p * z[:, None], observed=[[0, 0], [1, 0], [0, 0]])
+    return model
+
+
+MODELS = [mixture, chain, regression, supports, occupancy]
+
+
+@pytest.mark.parametrize("method", ["colours", "lsb"])
+@pytest.mark.parametrize("make", MODELS)
+def test_the_conditional_law_is_invariant(monkeypatch, make, method):
+    model = make()
+    step = DiscreteStep(method=method, model=model)
+    step.stop_tuning()
+    point = model.initial_point()
+    if make is occupancy:
+        point["z"] = np.array([0, 1, 0])
+    states, p = law(model, step, point)
+    possible = p > 0
+    matrix = transition_matrix(monkeypatch, step, point, states[possible])
+    p = p[possible]
+    np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(p @ matrix, p, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [mixture, chain, supports, occupancy])
+def test_elimination_draws_from_the_conditional_law(make):
+    model = make()
+    step = DiscreteStep(method="elimination", model=model)
+    point = model.initial_point()
+    if make is occupancy:
+        point["z"] = np.array([0, 1, 0])
+    states, p = law(model, step, point)
+    seen = []
+    block = step._block
+    index = {tuple(x): i for i, x in enumerate(states.tolist())}
+    for _ in range(3000):
+        point, _ = step.step(point)
+        seen.append(index[tuple(block.flat(point).tolist())])
+    counts = np.bincount(seen, minlength=len(p))
+    assert not counts[p == 0].any()
+    assert stats.chisquare(counts[p > 0], 3000 * p[p > 0]).pvalue > 1e-4
+
+
+# ----------------------------------------------------------------- structure
+
+
+def hidden():
+    """Models whose sites depend on each other in ways that a few states may not show."""
+    n = 6
+    data = np.zeros(n)
+
+    def normal(f):
+        return lambda z: pm.Normal("y", f(z), 1.0, observed=np.zeros(f(np.ones(n)).eval().shape))
+
+    yield "product", normal(lambda z: pt.as_tensor(z)[:-1] * z[1:] * 1.0)
+    yield "product of all", lambda z: pm.Potential("p", -pt.prod(z))
+    yield "switch", normal(lambda z: pt.switch(pt.eq(z[0] + z[1], 2), pt.as_tensor(z) * 1.0, 0.0))
+    yield "sum", lambda z: pm.Potential("s", -0.1 * pt.sum(z) ** 2)
+    yield "cumulative sum", normal(lambda z: pt.cumsum(pt.as_tensor(z)) * 0.5)
+    yield "maximum", lambda z: pm.Potential("m", -pt.max(z[2:]))
+    yield (
+        "index by sums",
+        lambda z: pm.Potential("i", pt.as_tensor(np.arange(7.0) ** 2)[z.sum()] / -9),
+    )
+    yield "lookup", lambda z: pm.Potential("l", -pt.as_tensor(np.eye(2))[z[:3], z[3:]].sum())
+    yield "matrix", normal(lambda z: pt.as_tensor(np.tri(n)[:, ::-1].copy()) @ (z * 1.0))
+    yield "reshaped", normal(lambda z: pt.as_tensor(z).reshape((2, 3)).sum(axis=0) * 1.0)
+    yield "set", normal(lambda z: pt.set_subtensor(pt.zeros(n)[:3], z[3:] * 1.0) * z)
+    yield "joined", normal(lambda z: pt.concatenate([z[:3], z[3:]])[::-1] * z * 1.0)
+    yield "sorted", normal(lambda z: pt.sort(pt.as_tensor(z)) * 1.0)
+    yield "softmax", lambda z: pm.Categorical("y", pt.special.softmax(z * 1.0), observed=2)
+    yield "scale", lambda z: pm.Normal("y", 0.0, 0.5 + z[0] + z[1:], observed=data[1:])
+    yield "check", lambda z: pm.Normal("y", 0.0, z[:3] - z[3:] + 0.5, observed=data[:3])
+    yield "matrix normal", lambda z: pm.MvNormal("y", z[:2] * 1.0, np.eye(2) + 0.5, observed=[0, 1])
+    yield "count", lambda z: pm.Binomial("y", n=2, p=0.1 + 0.1 * pt.eq(z, 1).sum(), observed=1)
+    yield (
+        "by pairs",
+        lambda z: pm.Potential("e", -0.4 * pt.eq(z[1:], z[:-1]).sum() + (z * 0.1).sum()),
+    )
+
+
+HIDDEN = dict(hidden())
+
+
+def with_coupling(name):
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.6, shape=6)
+        HIDDEN[name](z)
+    return model
+
+
+def depends(states, p):
+    """Which pairs of sites depend on each other, given all others."""
+    at = {tuple(x): q for x, q in zip(states.tolist(), p, strict=True)}
+    n = states.shape[1]
+    found = np.zeros((n, n), bool)
+    for i, j in itertools.combinations(range(n), 2):
+        for x in states[(states[:, i] == 0) & (states[:, j] == 0)].tolist():
+            a = []
+            for u, v in itertools.product((0, 1), repeat=2):
+                x[i], x[j] = u, v
+                a.append(at[tuple(x)])
+            if abs(a[0] * a[3] - a[1] * a[2]) > 1e-9 * max(a) ** 2:
+                found[i, j] = found[j, i] = True
+    return found
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_couplings_are_found(name):
+    model = with_coupling(name)
+    step = DiscreteStep(method="colours", model=model)
+    wanted = depends(*law(model, step, model.initial_point()))
+    scopes = step.structure_.scopes
+    found = np.zeros_like(wanted)
+    for scope in scopes:
+        found[np.ix_(scope, scope)] = True
+    assert (found | ~wanted).all()
+
+
+@pytest.mark.parametrize("name", ["product", "reshaped", "by pairs", "scale", "set", "lookup"])
+def test_structure_is_no_larger_than_needed(name):
+    step = DiscreteStep(model=with_coupling(name))
+    assert step.structure_.width == 2
+    assert step.structure_.probed == ()
+
+
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_what_an_unknown_operation_hides_is_found_while_drawing():
+    class Hides(pytensor.graph.op.Op):
+        """z_i, but for states that probes do not reach."""
+
+        itypes, otypes = [pt.lvector], [pt.dvector]
+
+        def perform(self, node, inputs, outputs):
+            z = inputs[0]
+            outputs[0][0] = z + (z.sum() > 28) * z[::-1] * 0.7
+
+    with pm.Model() as model:
+        z = pm.DiscreteUniform("z", 0, 9, shape=4, initval=[0, 0, 0, 0])
+        pm.Normal("y", Hides()(z), 1.0, observed=[9.0, 9.0, 8.0, 9.0])
+    step = DiscreteStep(model=model, rng=0)
+    assert step.structure_.probed == ("Hides",)
+    assert step.structure_.width == 1
+    point = model.initial_point()
+    with pytest.warns(SamplerWarning, match=r"z\[\d\].* depend on others in a way that did not"):
+        steps(step, point, 50)
+    assert step.structure_.width >= 2
+    state = pickle.loads(pickle.dumps(step.sampling_state))
+    other = DiscreteStep(model=model, rng=0)
+    other.sampling_state = state
+    assert other.structure_.scopes == step.structure_.scopes
+
+
+def test_structure_is_printed():
+    step = DiscreteStep(model=chain())
+    assert str(step.structure_).splitlines() == [
+        "5 sites, 13 elements of terms of log p, read off the graph",
+        "an element sees at most 2 of the sites; 9 different sets",
+        '"elimination": 5 sites, z[0] to k; colours: 2; evaluations a step: 6',
+    ]
+
+
+def test_sites_that_only_joint_changes_move_are_told():
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.5, shape=4, initval=[0, 0, 0, 1])
+        pm.Potential("same", pt.switch(pt.eq(z[0], z[1]), 0.0, -np.inf))
+        pm.Bernoulli("y", z[3] * 0.5, observed=1)  # z[3] must be 1: nothing to tell
+    step = DiscreteStep(method="colours", model=model, rng=0)
+    point = model.initial_point()
+    with pytest.warns(FrozenSitesWarning, match=r"^z\[0\], z\[1\] could not change alone in 200"):
+        steps(step, point, 250)
+    together = DiscreteStep(method="elimination", model=model, rng=0)
+    seen = set()
+    for _ in range(30):
+        point, _ = together.step(point)
+        seen.add(tuple(point["z"][:2].tolist()))
+    assert seen == {(0, 0), (1, 1)}
+
+
+# ----------------------------------------------------------------- draws
+
+
+def test_choices_have_their_probabilities():
+    p = np.array([[0.0, 1.0, 0.2, 0.0], [1.0, 0.0, 0.5, 0.0], [3.0, 0.0, 0.3, 0.0]])
+    log_p = np.log(p, out=np.full(p.shape, -np.inf), where=p > 0)
+    u = (np.arange(1000) + 0.5) / 1000
+    found = np.array(
+        [moves.chosen(log_p - 900.0, np.full(4, v), np.array([0, 1, 2, 2])) for v in u]
+    )
+    counts = np.stack([(found == k).sum(axis=0) for k in range(3)])
+    assert counts.tolist() == [[0, 1000, 200, 0], [250, 0, 500, 0], [750, 0, 300, 1000]]
+    assert (moves.chosen(log_p, np.zeros(4), np.zeros(4, int)) == [1, 0, 0, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "first"),
+    [
+        (lambda: pm.Poisson("k", 4.2), 0),
+        (lambda: pm.Geometric("k", 0.15), 1),
+        (lambda: pm.NegativeBinomial("k", mu=6.0, alpha=1.5), 0),
+        (lambda: pm.Binomial("k", n=400, p=0.02), 0),
+        (lambda: pm.ZeroInflatedPoisson("k", psi=0.6, mu=8.0), 0),
+    ],
+)
+def test_counts_without_bounds(make, first):
+    with pm.Model() as model:
+        k = make()
+    step = DiscreteStep(model=model, rng=3)
+    assert step.structure_.groups[0][0] == "slices"
+    point, seen = model.initial_point(), []
+    step.setup_chain(np.random.default_rng(5), 500, 8000)
+    for i in range(8500):
+        if i == 500:
+            step.stop_tuning()
+        point, _ = step.step(point)
+        seen.append(int(point["k"]))
+    values = np.arange(first, 60)
+    p = np.exp([model.compile_logp(mode=PLAIN)({"k": np.array(v)}) for v in values])
+    del k
+    counts = np.bincount(seen[500::8], minlength=60)[first:60]  # nearly independent
+    keep = p * 1000 > 5
+    wanted = np.append(p[keep], 1 - p[keep].sum()) * counts.sum()
+    got = np.append(counts[keep], counts.sum() - counts[keep].sum())
+    assert stats.chisquare(got, wanted).pvalue > 1e-3
+
+
+def test_bounds_that_depend_on_continuous_values():
+    with pm.Model() as model:
+        top = pm.Uniform("top", 3.0, 12.0)
+        k = pm.DiscreteUniform("k", 0, pt.floor(top).astype("int64"), shape=5)
+        pm.Normal("y", k, 2.0, observed=[1.0, 9.0, 4.0, 0.0, 2.0])
+    step = DiscreteStep(model=model, rng=0)
+    point = model.initial_point()
+    point["top_interval__"] = np.array(-0.5)  # top is 6.4
+    seen = []
+    for _ in range(3000):
+        point, _ = step.step(point)
+        seen.append(point["k"])
+    p = np.exp(-0.5 * ((np.arange(7) - np.array([[1.0], [9], [4], [0], [2]])) / 2) ** 2)
+    p /= p.sum(axis=1, keepdims=True)
+    found = np.stack([np.bincount(one, minlength=7) for one in np.array(seen).T]) / 3000
+    assert found.shape == (5, 7)
+    np.testing.assert_allclose(found, p, atol=0.05)
+
+
+@pytest.mark.parametrize("step", ["alone", "with NUTS"])
+def test_it_samples(step):
+    model = occupancy()
+    if step == "alone":
+        model = pm.observe(model, {"p": 0.4})
+    with model:
+        steps = [DiscreteStep()] if step == "alone" else [pm.NUTS([model["p"]]), DiscreteStep()]
+        trace = pm.sample(
+            400,
+            tune=100,
+            chains=2,
+            cores=1,
+            step=steps,
+            progressbar=False,
+            random_seed=1,
+            compute_convergence_checks=False,
+        )
+    assert trace.posterior["z"].shape == (2, 400, 3)
+    assert trace.posterior["z"].dtype == np.int64
+    assert 0 < float(trace.sample_stats["moved"].mean()) < 1
+
+
+def test_processes_give_the_same_draws():
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    made = []
+    for cores in (1, 2):
+        with chain() as model:
+            step = [pm.NUTS([model["stay"]]), DiscreteStep()]
+            trace = pm.sample(
+                20,
+                tune=20,
+                chains=2,
+                cores=cores,
+                step=step,
+                progressbar=False,
+                random_seed=1,
+                compute_convergence_checks=False,
+            )
+        made.append(trace.posterior["z"].values)
+    np.testing.assert_array_equal(made[0], made[1])
+
+
+def test_a_step_can_be_pickled():
+    import cloudpickle
+
+    model = chain()
+    step = DiscreteStep(model=model, rng=1)
+    point = model.initial_point()
+    again = cloudpickle.loads(cloudpickle.dumps(step))
+    for _ in range(3):
+        one, other = step.step(point)[0], again.step(point)[0]
+        np.testing.assert_array_equal(one["z"], other["z"])
+        point = one
+
+
+def test_present_data_are_used():
+    with pm.Model() as model:
+        seen = pm.Data("seen", [-30.0, 30.0])
+        z = pm.Bernoulli("z", 0.5, shape=2)
+        pm.Normal("y", 20.0 * z - 10.0, 1.0, observed=seen)
+        step = DiscreteStep([z], rng=0)
+        assert step.step(model.initial_point())[0]["z"].tolist() == [0, 1]
+        pm.set_data({"seen": [30.0, -30.0]})
+        step.setup_chain(np.random.default_rng(0), 0, 1)
+        assert step.step(model.initial_point())[0]["z"].tolist() == [1, 0]
+
+
+def test_hidden_chain_is_that_of_forward_filtering():
+    rng = np.random.default_rng(4)
+    p = np.array([[0.9, 0.1], [0.2, 0.8]])
+    y = rng.normal(size=12)
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.5, shape=12)
+        pm.Potential("moves", pt.log(pt.as_tensor(p)[z[:-1], z[1:]]).sum())
+        pm.Normal("y", 2.0 * z - 1.0, 1.0, observed=y)
+    step = DiscreteStep(model=model, rng=0)
+    assert step.structure_.groups[0][0] == "elimination"
+    step.step(model.initial_point())
+    local = np.exp(-0.5 * (y[:, None] - [-1.0, 1.0]) ** 2)
+    forward, backward = [local[0] * 0.5], [np.ones(2)]
+    for t in range(1, 12):
+        forward.append(local[t] * (forward[-1] @ p))
+        backward.append(p @ (local[12 - t] * backward[-1]))
+    both = np.array(forward) * np.array(backward[::-1])
+    (way,) = step._moves
+    logs = way.tables(way.block.flat(model.initial_point()), [])
+    found = way._plan.with_tables(np.exp(logs)).marginals().p
+    np.testing.assert_allclose(found, both / both.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+# ----------------------------------------------------------------- what is refused
+
+
+def test_wrong_arguments():
+    model = chain()
+    with pytest.raises(ValueError, match=r"method is 'gibbs'; give one of auto, colours, elim"):
+        DiscreteStep(method="gibbs", model=model)
+    with pytest.raises(TypeError, match=r"'stay.*' is continuous; give discrete variables here"):
+        DiscreteStep([model["stay"]], model=model)
+    with pytest.raises(ValueError, match=r"y is no free variable of the model, which has \['stay'"):
+        DiscreteStep([model["y"]], model=model)
+    with pytest.raises(ValueError, match=r"compile_kwargs is {'mode': 'C'}; leave it out"):
+        DiscreteStep(model=model, compile_kwargs={"mode": "C"})
+    with pytest.raises(ValueError, match=r'is "elimination", which needs elements that see few'):
+        DiscreteStep(method="elimination", model=with_coupling("sum"))
+    with pm.Model() as continuous:
+        pm.Normal("x")
+    with pytest.raises(ValueError, match="has no discrete free variable; DiscreteStep needs one"):
+        DiscreteStep(model=continuous)
