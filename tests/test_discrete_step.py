@@ -81,7 +81,9 @@ def transition_matrix(monkeypatch, step, point, states):
             branches.begin()
             step.n_steps = 10
             new, _ = step.step(block.put(x, point))
-            found[i, index[tuple(block.flat(new).tolist())]] += branches.p
+            reached = tuple(block.flat(new).tolist())
+            assert reached in index, "an impossible state"
+            found[i, index[reached]] += branches.p
     monkeypatch.undo()
     return found
 
@@ -120,6 +122,7 @@ def supports():
     """Sites with different values, of which some are impossible."""
     with pm.Model() as model:
         n = pm.DiscreteUniform("n", 1, 3)
+        pm.Bernoulli("j", 0.3)
         k = pm.DiscreteUniform("k", [-1, 0], [1, 0], shape=2)
         pm.Potential("apart", pt.switch(pt.eq(k[0] + n, 3), -np.inf, 0.3 * k[0]))
         pm.Normal("y", k.sum(), pt.switch(pt.eq(n, 2), 0.5, 2.0), observed=0.2)

@@ -144,7 +144,7 @@ def check_search(package):
 
 def check_pymc(package):
     """Values of a model that do not begin at 0, without PyMC: what it would give is given."""
-    pymc = inside(package, "targets.pymc")
+    pymc = inside(package, "pymc.target")
     model = SimpleNamespace(named_vars_to_dims={"z": ("year",)}, coords={"year": (10, 20)})
     z = pymc._variable(model, SimpleNamespace(name="z"), (2,), ([3, 0], [5, 1]))
     k = pymc._variable(model, SimpleNamespace(name="k"), (), (2, 4))
@@ -282,14 +282,14 @@ MUTANTS = {
         ".",
     ),
     "the highest value of a variable left out": Mutant(
-        "targets/pymc.py",
+        "pymc/target.py",
         "n_states = highest - self._lowest + 1",
         "n_states = highest - self._lowest",
         check_pymc,
         "ends included",
     ),
     "numbers of values taken for values": Mutant(
-        "targets/pymc.py",
+        "pymc/target.py",
         "values = x.values + self._lowest",
         "values = x.values",
         check_pymc,

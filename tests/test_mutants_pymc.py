@@ -1,0 +1,106 @@
+"""Errors planted in the step for models of PyMC."""
+
+import importlib.util
+from contextlib import contextmanager
+
+import numba
+import pytest
+from planted import Mutant, anew, both_tests
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pymc") is None,
+    reason="PyMC is optional, and needs Python 3.12 or later",
+)
+
+
+@contextmanager
+def steps():
+    """The tests of the step, imported anew; PyTensor cannot do without numba's compiler."""
+    plain, numba.config.DISABLE_JIT = numba.config.DISABLE_JIT, False
+    try:
+        yield anew("test_discrete_step")
+    finally:
+        numba.config.DISABLE_JIT = plain
+
+
+def check_balance(package):
+    with steps() as tests, pytest.MonkeyPatch.context() as patch:
+        tests.test_the_conditional_law_is_invariant(patch, tests.regression, "lsb")
+
+
+def check_supports(package):
+    with steps() as tests, pytest.MonkeyPatch.context() as patch:
+        tests.test_the_conditional_law_is_invariant(patch, tests.supports, "colours")
+
+
+def check_slices(package):
+    with steps() as tests:
+        tests.test_counts_without_bounds(lambda: tests.pm.Geometric("k", 0.15), 1)
+
+
+def check_couplings(package):
+    with steps() as tests:
+        for name in ("product", "index by sums"):
+            tests.test_couplings_are_found(name)
+
+
+def check_data(package):
+    with steps() as tests:
+        tests.test_present_data_are_used()
+
+
+def check_betrayal(package):
+    with steps() as tests:
+        tests.test_what_an_unknown_operation_hides_is_found_while_drawing()
+
+
+MUTANTS = {
+    "changes accepted whatever lies around them": Mutant(
+        "pymc/moves.py",
+        "np.exp(min(0.0, log_z - np.logaddexp.reduce(new)))",
+        "1.0",
+        check_balance,
+        "Not equal to tolerance",
+    ),
+    "values that a site does not have": Mutant(
+        "pymc/moves.py",
+        "np.where(v < k, colour.log_p(outputs[v]), -np.inf)",
+        "colour.log_p(outputs[v])",
+        check_supports,
+        "an impossible state",
+    ),
+    "slices that do not shrink to the left": Mutant(
+        "pymc/moves.py",
+        "left = np.where(open_ & (new < start), new, left)",
+        "left = np.where(open_ & (new < start), start, left)",
+        check_slices,
+        ".",
+    ),
+    "elements of two arrays that see what the first sees": Mutant(
+        "pymc/graph.py",
+        "a.sets[pairs // n] + b.sets[pairs % n]",
+        "a.sets[pairs // n]",
+        check_couplings,
+        ".",
+    ),
+    "data as they were": Mutant(
+        "pymc/block.py",
+        "        self.log_p.refresh()\n",
+        "",
+        check_data,
+        ".",
+    ),
+    "no check of what was probed": Mutant(
+        "pymc/step.py",
+        "check = block.vague or self.n_steps < _FIRST_CHECKS or self.n_steps % _CHECK_EVERY == 0",
+        "check = False",
+        check_betrayal,
+        "DID NOT WARN",
+    ),
+}
+
+
+test_a_planted_error_is_found, test_the_package_itself_passes = both_tests(
+    MUTANTS,
+    lambda check: [pytest.mark.filterwarnings("ignore:Numba will use object mode")],
+)
