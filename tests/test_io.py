@@ -474,6 +474,20 @@ def test_maxcut_and_qubo(folder):
         assert io.read_qubo(save(folder, text)).shape == (int(text[0]), int(text[0]))
 
 
+def test_files_of_pyagrum_are_told(tmp_path):
+    """It writes entries of tables with several parents in another order than the format says."""
+    head = "BAYES\n3\n2 2 2 \n3\n1 0   # a\n1 1   # b\n"
+    tables = "\n2\n .1 .9\n\n2\n .2 .8\n"
+    two = head + "3 1 0 2   # c\n\n" + tables + "\n8\n" + " .3 .7\n" * 4
+    with pytest.warns(ModelWarning, match="looks as if pyAgrum had written it"):
+        found = MarkovNetwork.from_uai(save(tmp_path, two))
+    assert [scope for scope, _ in found.factors] == [(0,), (1,), (1, 0, 2)]
+    one = head + "2 0 2   # c\n\n" + tables + "\n4\n" + " .3 .7\n" * 2
+    unnamed = two.replace("   # c", "")
+    for text in (one, unnamed, two.replace("BAYES", "MARKOV")):
+        MarkovNetwork.from_uai(save(tmp_path, text))  # a warning is an error here
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_comments_of_uai_files(folder, end):
     text = "# pyAgrum\n\n  bayes # of 1\n1\t# 2\n3# 7 8\n#\n1\n1 0 # a scope\n3\n.2 .3 #.4\n.5"

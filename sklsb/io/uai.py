@@ -1,6 +1,7 @@
 """Files of the UAI inference competitions."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,10 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
 from sklsb.io._tokens import LARGEST_INTEGER, FormatError, PathLike, Tokens
 
 MOST_DIMENSIONS = 64  # of a NumPy array
 COMMENT = rb"#[^\r\n]*"
+# pyAgrum writes the name of the variable after each scope.
+_NAMED_SCOPE = re.compile(rb"^ *[0-9]+(?: +[0-9]+)+ *# *\S+ *\r?$", re.MULTILINE)
 
 
 class UAIFormatError(FormatError):
@@ -40,6 +45,11 @@ def read_uai(path: PathLike) -> Model:
     number of factors; for each factor, the size of its scope and its variables, from 0; then for
     each factor, the number of its entries and the entries, the last variable running fastest. Line
     breaks do not matter; comments go from ``#`` to the end of the line.
+
+    Warns
+    -----
+    ModelWarning
+        If pyAgrum seems to have written a table of several parents: it orders entries otherwise.
     """
     return _read_model(Tokens(path, UAIFormatError, comment=COMMENT))
 
@@ -53,6 +63,14 @@ def _read_model(tokens: Tokens) -> Model:
         cardinalities.append(tokens.integer(f"cardinality {len(cardinalities)} of {n}", 1))
     scopes = _read_scopes(tokens, n, kind == "BAYES")
     tables = read_tables(tokens, cardinalities, scopes)
+    named = len(_NAMED_SCOPE.findall(tokens.data))
+    if kind == "BAYES" and named == len(scopes) and max(map(len, scopes), default=0) > 2:
+        warn(
+            f"{tokens.path} looks as if pyAgrum had written it, which (as of 3.3) puts the entries "
+            "of tables with several parents in another order than the format says: these "
+            "probabilities may be taken for others. Save the network as .bifxml or .net instead.",
+            ModelWarning,
+        )
     return Model(kind, tuple(cardinalities), scopes, tables)
 
 

@@ -177,7 +177,7 @@ class MarkovNetwork(Target):
         -----
         ModelWarning
             If, in a BAYES file, the probabilities of a variable given its parents miss the sum 1 by
-            more than 0.001.
+            more than 0.001, or pyAgrum seems to have written tables of several parents.
         """
         return cls._from_model(read_uai(path), evidence)
 
