@@ -30,10 +30,10 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
     doubtful = np.flatnonzero(gap > _ROUNDING * size)
     # Its terms may be larger, or it is in single precision: look closer, which may take long, first
     # at the most doubtful state.
-    relative = _SINGLE if target.offers.single_precision else _ROUNDING
     order = doubtful[np.argsort(-gap[doubtful] / size[doubtful], kind="stable")]
     for some in (order[:1], order[1:]):
         if some.size:
+            relative = _SINGLE if target.offers.single_precision else _ROUNDING
             gate = relative * (size[some] + _size_of_terms(target, x[some]))
             beyond = some[gap[some] > gate + np.sum(target.rounding)]
             if beyond.size:
