@@ -85,9 +85,9 @@ def test_against_quadrature(case):
         n_nodes=6,
     )
     X = 3.0 * X + 2.0  # the scale of columns does not matter
-    found = fitted(X, y, None, m if m > 1 else None, tol=0.004, **parameters)
+    found = fitted(X, y, None, m if m > 1 else None, tol=0.006, **parameters)
     assert found.converged_
-    assert found.inclusion_mcse_.max() <= 0.004
+    assert found.inclusion_mcse_.max() <= 0.006
     error = np.abs(found.inclusion_probabilities_ - truth.inclusion)
     assert (error <= 4 * found.inclusion_mcse_ + 1e-4).all()
     sd = X.std(axis=0)
@@ -157,9 +157,18 @@ def test_predictions_are_averages_over_the_posterior():
     assert intercept.mean() == pytest.approx(found.intercept_[0], abs=0.05)
 
 
+SHORT = Pace(500, 8, 8, 4, 4, pilot=False)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Sweeps a sixth as long, where it is not the posterior that is looked at."""
+    monkeypatch.setattr(LogisticChain, "pace", SHORT)
+
+
 def check_offset(monkeypatch):
     """Draws and means are of columns as given, whose means are not zero."""
-    monkeypatch.setattr(LogisticChain, "pace", Pace(500, 8, 8, 4, 4, pilot=False))
+    monkeypatch.setattr(LogisticChain, "pace", SHORT)
     X, y = data(n=30, p=3)
     X += 5.0
     found = fitted(X, y, n_chains=2, tol=0.9)
@@ -245,6 +254,7 @@ def test_beside_plain_gibbs_sampling():
 # ----------------------------------------------------------------- data of any kind
 
 
+@pytest.mark.usefixtures("short")
 def test_weights_are_repetitions():
     """Bit for bit, in any order, dense or sparse."""
     X, y = data()
@@ -276,6 +286,7 @@ def test_sparse_columns_are_the_same_model():
     np.testing.assert_allclose(probability, thin.predict_proba(X), rtol=1e-10)
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1.0, 3.0]], ids=str)
 def test_labels_of_any_kind(labels):
     X, y = data()
@@ -286,6 +297,7 @@ def test_labels_of_any_kind(labels):
     assert found.score(X, np.array(labels)[y]) == plain.score(X, y) > 0.5
 
 
+@pytest.mark.usefixtures("short")
 def test_threads_do_not_matter():
     X, y = data()
     one, two = fitted(X, y), fitted(X, y, n_jobs=2)
@@ -310,11 +322,12 @@ def test_units_do_not_matter_if_they_are_not_asked_to():
 # ----------------------------------------------------------------- scikit-learn
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.filterwarnings("ignore:No features were selected")
 @pytest.mark.filterwarnings("ignore:.*could not be checked|.*array_api")
 def test_check_estimator():
     results = check_estimator(
-        SpikeSlabClassifier(tol=0.1, n_chains=2, random_state=0), on_fail=None, on_skip=None
+        SpikeSlabClassifier(tol=0.5, n_chains=2, random_state=0), on_fail=None, on_skip=None
     )
     failed = [r["check_name"] for r in results if r["status"] == "failed"]
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
@@ -323,6 +336,7 @@ def test_check_estimator():
     assert len(results) > 50
 
 
+@pytest.mark.usefixtures("short")
 def test_in_pipelines():
     X, y = data(n=150)
     model = SpikeSlabClassifier(tol=0.1, random_state=0)

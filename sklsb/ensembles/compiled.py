@@ -317,7 +317,7 @@ class BalancedEnsemble(Ensemble):
             if objective.enumerated:
                 how = (objective.compiled, every, objective.weighted)
                 out = (gradients, values)
-                objectives.enumerated(*chains, how, uniforms[:, 1], log_omega, out)
+                objectives.enumerated(*chains, how, uniforms[:, 1].copy(), log_omega, out)
             else:
                 sampled = (gradients, values, d_eta)
                 objectives.sampled(*chains, eta, uniforms, log_omega, sampled)

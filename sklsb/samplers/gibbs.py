@@ -89,7 +89,7 @@ class _Gibbs(FixedRule):
         name, advice = "GibbsSampler(scan='layers')", "Use another scan, or an RBM."
         check_needs(name, target, NEEDS, advice)
         machine: Any = target.layers
-        weight = np.ascontiguousarray(machine.weights.T)
+        weight = np.array(machine.weights.T, order="C")  # as in the view, a writable one
         free = np.isin(np.arange(target.n_sites), sites)
         return Layers(weight, np.array(machine.visible_bias), free)
 

@@ -296,7 +296,8 @@ class Potts(GraphTarget):
         near.sort_indices()
         neighbour = self.couplings.indices
         return PottsView(
-            np.array(self.field),  # its own: the kernels are compiled for writable arrays
+            # Its own: the kernels are compiled for writable arrays of one layout.
+            np.array(self.field, order="C"),
             unit,
             *touched_near(near, np.full(n, others)),
             np.repeat(np.arange(n, dtype=np.uint32), others),
