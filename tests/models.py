@@ -2,6 +2,7 @@
 
 import networkx as nx
 import numpy as np
+import pytest
 from numba import njit
 
 import sklsb
@@ -91,6 +92,19 @@ def mixture_of_products(d, seed=0):
     weight = np.log(sharp / (1 - sharp)) - bias
     hidden = np.logaddexp(0, bias).sum() - np.logaddexp(0, bias + weight).sum()
     return sklsb.RBM(weight[:, None], bias, [hidden]), sharp, broad
+
+
+def pairs(ones, others):
+    """Parameters for all pairs of two dicts; in the commit tier each entry is in two or more."""
+    n = max(len(ones), len(others))
+    kept = {(k % len(ones), (k + more) % len(others)) for k in range(n) for more in (0, 1)}
+    return [
+        pytest.param(
+            one, other, id=f"{row}-{column}", marks=() if (i, j) in kept else pytest.mark.slow
+        )
+        for i, (row, one) in enumerate(ones.items())
+        for j, (column, other) in enumerate(others.items())
+    ]
 
 
 def untimed(history):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from local_step import StepProbe, check_sampler, production_matrix
-from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, uncached
+from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, pairs, uncached
 from numba.core import caching
 from processes import copy_package, run_python
 from scipy.special import expit
@@ -163,8 +163,7 @@ def check_step(function, target, lazy=0.0):
     assert error <= 8 * EPS * target.n_sites, f"off by {error / EPS} eps"
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "function"), pairs({kind: kind for kind in KINDS}, FUNCTIONS))
 def test_production_step_on_every_graph_of_up_to_four_vertices(kind, function):
     for graph in GRAPHS:
         check_step(function, ising(graph, kind))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from enumerated_objectives import check_objectives
 from local_step import check_sampler
-from models import FUNCTIONS
+from models import FUNCTIONS, pairs
 from scipy import stats
 
 from sklsb import (
@@ -238,8 +238,7 @@ def test_an_ising_model_as_a_network():
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
+@pytest.mark.parametrize(("target", "function"), pairs(SMALL, FUNCTIONS))
 def test_sampler(target, function):
     check_sampler(LSBSampler(function, n_burn_in=30, n_chains=2), target, n_draws=20)
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from exact_matrices import eigenvalues, spectral_gap
 from local_step import check_sampler, production_matrix
-from models import FUNCTIONS, GRAPHS, POTTS_KINDS, potts, uncached
+from models import FUNCTIONS, GRAPHS, POTTS_KINDS, pairs, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
@@ -265,8 +265,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
-@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+@pytest.mark.parametrize(("sampler", "target"), pairs(SAMPLERS, SMALL))
 def test_sampler(sampler, target):
     check_sampler(sampler, target)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from enumerated_objectives import check_objectives
 from local_step import check_sampler, production_matrix
-from models import FUNCTIONS, uncached
+from models import FUNCTIONS, pairs, uncached
 from scipy.special import beta, logsumexp
 from sklearn.datasets import load_diabetes
 
@@ -436,8 +436,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
-@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+@pytest.mark.parametrize(("sampler", "target"), pairs(SAMPLERS, SMALL))
 def test_sampler(sampler, target):
     check_sampler(sampler, target)
 
