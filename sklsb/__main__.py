@@ -183,8 +183,9 @@ def _sample(args: argparse.Namespace) -> int:
     done = sklsb.open_draws(path)
     sizes = done.sizes
     say(f"{path}: {sizes['draw']} draws of {sizes['chain']} chains, thin={done.attrs['thin']}")
-    if hasattr(sampler, "disagreement_") and target.n_sites:
-        r_hat = float(sampler.disagreement_["r_hat"].max())
+    found = sampler.run_.disagreement
+    if found is not None and target.n_sites:
+        r_hat = float(found["r_hat"].max())
         say(f"largest R-hat of a variable: {r_hat:.4g}")
     if args.csv:
         with _table(args.csv) as file:

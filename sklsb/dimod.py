@@ -342,7 +342,7 @@ def _of_chains(sampler: BaseSampler, winner: BaseSampler) -> dict[str, Any]:
     known = {}
     if isinstance(winner, ParallelTempering):
         known = {"log_z": float(winner.log_z_), "log_z_error": float(winner.log_z_error_)}
-    found = getattr(sampler, "disagreement_", None)
+    found = sampler.run_.disagreement
     return known if found is None else known | {"r_hat": float(found["r_hat"].max())}
 
 

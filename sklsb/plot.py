@@ -129,15 +129,7 @@ def graph(
     made = nx.Graph()
     made.add_nodes_from(range(target.n_sites))
     made.add_edges_from(strength)
-    if layout is None and len(target.shape) == 2:
-        places = {i: (i % target.shape[1], -(i // target.shape[1])) for i in made}
-    elif isinstance(layout, dict):
-        missing = [name for name in names if name not in layout]
-        if missing:
-            raise ValueError(f"layout has no place for {missing[:3]}; give one for each variable.")
-        places = {i: layout[name] for i, name in enumerate(names)}
-    else:
-        places = (layout or nx.kamada_kawai_layout)(made)
+    places = _places(target, made, layout)
     largest = max([abs(s) for s in strength.values()], default=0.0) or 1.0
     two = (target.cardinalities == 2).tolist()
     nx.draw_networkx_edges(
@@ -186,6 +178,20 @@ def graph(
     ax.margins(0.15)
     ax.axis("off")
     return ax
+
+
+def _places(target: Target, made: Any, layout: Any) -> Any:
+    """Return the place of each variable."""
+    import networkx as nx
+
+    if layout is None and len(target.shape) == 2:
+        return {i: (i % target.shape[1], -(i // target.shape[1])) for i in made}
+    if not isinstance(layout, dict):
+        return (layout or nx.kamada_kawai_layout)(made)
+    missing = [name for name in target.names if name not in layout]
+    if missing:
+        raise ValueError(f"layout has no place for {missing[:3]}; give one for each variable.")
+    return {i: layout[name] for i, name in enumerate(target.names)}
 
 
 def _label(name: Any) -> str:

@@ -38,7 +38,7 @@ def fit(target, seed, begun):
     try:
         while True:
             sampler.fit(target)
-            del sampler.target_
+            sampler = new(seed)
     except KeyboardInterrupt as error:
         back = time.process_time(), time.monotonic()
         told = error.__notes__

@@ -1,6 +1,7 @@
 """Errors planted in samplers, in what they leave behind, and in targets with evidence."""
 
 import tempfile
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -22,6 +23,7 @@ def each_chain_at_one_state(package):
 
     class Sampler:
         n_chains, log_z_, log_z_error_ = 4, 0.0, 0.0
+        run_ = SimpleNamespace(disagreement=None)
 
         def __init__(self, **settings):
             pass
@@ -295,8 +297,8 @@ MUTANTS = {
     ),
     "parameters that are not frozen": Mutant(
         "samplers/_run/base.py",
-        '("n_jobs", "verbose")\n',
-        '("n_jobs", "verbose", "init")\n',
+        "run.follow(self.n_jobs, self.verbose)",
+        "run.algorithm.params.init = self.init",
         check_frozen,
         "frozen parameters",
     ),

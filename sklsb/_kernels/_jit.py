@@ -48,7 +48,7 @@ _FOLDER = Path(__file__).parent
 
 def interpreted() -> bool:
     """Whether kernels run as plain Python."""
-    return bool(getattr(config, "DISABLE_JIT", False))
+    return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 
 # ----------------------------------------------------------------- what an entry is made of
@@ -92,9 +92,8 @@ def _classes(kind: Any) -> Iterator[type]:
     """Classes of the named tuples in a signature."""
     if isinstance(kind, types.BaseNamedTuple):
         yield kind.instance_class  # type: ignore[attr-defined]
-    # Named tuples with fields of one type have ``dtype`` instead of ``types``.
-    for part in getattr(kind, "types", None) or (getattr(kind, "dtype", None),):
-        if isinstance(part, types.BaseTuple):
+    if isinstance(kind, types.BaseTuple):
+        for part in kind:  # type: ignore[attr-defined]
             yield from _classes(part)
 
 
@@ -127,7 +126,7 @@ def _cache_class() -> type | None:
             if not modules <= _sources().keys() or classes & _changed_outside:
                 return None
             versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
-            checks = getattr(config, "BOUNDSCHECK", None)
+            checks = config.BOUNDSCHECK  # type: ignore[attr-defined]
             key = repr((repr(signature), versions, codegen.magic_tuple(), checks))
             base = f"{self._py_func.__name__}-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
             digest = hashlib.sha256()
@@ -202,7 +201,7 @@ def distinguish(*values: Any) -> None:
     for value in values:
         if isinstance(value, tuple):
             distinguish(*value)
-            if hasattr(value, "_fields"):
+            if type(value) is not tuple:
                 _distinguish(type(value))
 
 
@@ -402,15 +401,16 @@ def contract(position: int, default: Callable[..., Any] | None = None) -> Any:
         call.implementations = implementations  # type: ignore[attr-defined]
         call.chosen = chosen  # type: ignore[attr-defined]
         call.note, call.compare = note, compare  # type: ignore[attr-defined]
+        _contracts.append(call)
         if not interpreted():
-            _contracts.append(call)
 
             def choose(*kinds: Any) -> Any:
                 kind = kinds[position]
-                if not hasattr(kind, "instance_class"):
+                if not isinstance(kind, types.BaseNamedTuple):
                     return None
-                found = chosen(kind.instance_class)
-                note(kind.instance_class)
+                cls: type = kind.instance_class  # type: ignore[attr-defined]
+                found = chosen(cls)
+                note(cls)
                 return found
 
             options: Any = {"forceinline": True, **_INNER}
@@ -435,7 +435,7 @@ def implements(function: Any, *classes: type) -> Callable[[Callable[..., Any]], 
     callable
         A decorator that returns the implementation unchanged.
     """
-    if not hasattr(function, "implementations"):
+    if not any(known is function for known in _contracts):
         raise TypeError(
             f"{function!r:.100} is no function of the contract; see sklsb.extending for those."
         )

@@ -71,7 +71,7 @@ def chain_at(chains, c):
 def arrays_of(part: Any, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays in nested named tuples, with their dotted names."""
     for name, value in part._asdict().items():
-        if hasattr(value, "_asdict"):
+        if isinstance(value, tuple):
             yield from arrays_of(value, f"{prefix}{name}.")
         elif isinstance(value, np.ndarray):
             yield prefix + name, value

@@ -10,9 +10,16 @@ Nothing kept between transitions is a running sum of rounded numbers: after any 
 transitions, caches equal a rebuild bit for bit.
 """
 
+from typing import Any
+
 import numpy as np
 
 from sklsb._kernels._jit import contract
+
+
+def scratch_size(view: Any) -> int:
+    """Return the length of the memory that no rebuild restores."""
+    return getattr(view, "scratch_size", 0)
 
 
 @contract(0)

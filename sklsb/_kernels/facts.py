@@ -42,6 +42,8 @@ class Facts:
     conserves_counts : bool
         Whether the number of variables that have each value never changes, so that draws are from
         p restricted to states with the counts of the start.
+    block_size : int
+        Variables that a transition may change together.
     parts : tuple of rules
         The rules inside a mixture.
     """
@@ -58,6 +60,7 @@ class Facts:
     in_order: bool = False
     seeded: bool = False
     conserves_counts: bool = False
+    block_size: int = 1
     parts: tuple["Rule", ...] = ()
 
 

@@ -195,7 +195,7 @@ class Progress:
     def _new_bar(self) -> Any:
         from tqdm.auto import tqdm
 
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
         self._in_notebook = hasattr(shell, "kernel")
         self._moves = self._in_notebook or sys.stderr.isatty()
         shape = None

@@ -358,7 +358,8 @@ def burn_in(
 def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
     """Return the parameters and the even part, as the histories keep them."""
     even_part = Tabulated(table).even_part(PLACES)
-    return getattr(function, "theta", np.empty(0)), even_part
+    theta = function.theta if isinstance(function, LearnableFunction) else np.empty(0)
+    return theta, even_part
 
 
 class Trace(NamedTuple):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklsb._kernels import objectives, run
 from sklsb._kernels._jit import distinguish, warn_if_uncached
 from sklsb._kernels.chains import Chains, NoPart
+from sklsb._kernels.contract import scratch_size
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
@@ -75,14 +76,14 @@ class Threaded:
 
 
 def new_chains(
-    target: Target, states: States, part: Any, cache_size: int = 0, scratch_size: int = 0
+    target: Target, states: States, part: Any, cache: int = 0, scratch: int = 0
 ) -> Chains:
     """Allocate the arrays of chains at some states."""
     n = len(states)
     return Chains(
         x=np.array(states, dtype=target.dtype, order="C"),
-        cache=np.zeros((n, cache_size), dtype=np.int64),
-        scratch=np.zeros((n, scratch_size), dtype=np.int64),
+        cache=np.zeros((n, cache), dtype=np.int64),
+        scratch=np.zeros((n, scratch), dtype=np.int64),
         moved=np.zeros((n, int((target.cardinalities - 1).sum())), dtype=np.bool_),
         evaluations=np.zeros((n, 1), dtype=np.int64),
         acceptance=np.zeros((n, 1)),
@@ -144,17 +145,15 @@ class Ensemble(Streamed):
         else:
             view = self.target.view() if rule.facts.sees_all_moves else self.target.site_view()
         self.view, part = view, rule.new_part(self.target, len(states))
-        sizes = view.cache_size, getattr(view, "scratch_size", 0)
-        self.chains = new_chains(self.target, states, part, *sizes)
+        self.chains = new_chains(self.target, states, part, view.cache_size, scratch_size(view))
         distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 
     @classmethod
     def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
         """Return chains that continue from a state."""
-        made = cls(target, state.x, state.streams.copy(), n_jobs, state.rule)
-        state.put(made.chains)
-        made.counters = state.counters.copy()
+        made = object.__new__(cls)
+        made.__setstate__({"target": target, "n_jobs": n_jobs, "state": state})
         return made
 
     def copy(self) -> "Ensemble":
@@ -174,8 +173,12 @@ class Ensemble(Streamed):
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self.target, "n_jobs": self.n_jobs, "state": self.state()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = self.from_state(**state).__dict__
+    def __setstate__(self, given: dict[str, Any]) -> None:
+        state: ChainState = given["state"]
+        chains = given["target"], state.x, state.streams.copy(), given["n_jobs"], state.rule
+        self.__init__(*chains)  # type: ignore[misc]
+        state.put(self.chains)
+        self.counters = state.counters.copy()
 
     def _over_chains(self, work: Callable[[tuple[int, int]], None]) -> None:
         """Call work((first, last)) on one range of chains per thread."""
@@ -188,8 +191,8 @@ class Ensemble(Streamed):
         if rule is not self.rule and not other_function:
             before = self.chains
             self._allocate(rule, before.x)
-            for name in ("moved", "evaluations"):
-                getattr(self.chains, name)[:] = getattr(before, name)
+            self.chains.moved[:] = before.moved
+            self.chains.evaluations[:] = before.evaluations
         self.rule = rule
         self._over_chains(lambda span: run.start(self.view, rule, self.chains, span, True))
         self._up_to_date = True

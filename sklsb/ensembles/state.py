@@ -12,8 +12,8 @@ from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States
 
-# Arrays of all chains, whatever moves them.
-_COMMON = ("x", "moved", "evaluations", "acceptance", "refusable")
+# Arrays of all chains beside their states, whatever moves them.
+_COMMON = ("moved", "evaluations", "acceptance", "refusable")
 
 
 @dataclass
@@ -35,8 +35,8 @@ class ChainState:
     def of(cls, chains: Any, streams: Streams, rule: Rule, counters: Counters) -> "ChainState":
         """Copy the state of chains."""
         carried = rule.facts.carried
-        kept = [name for name in _COMMON[1:] if hasattr(chains, name)]
-        arrays = {name: getattr(chains, name).copy() for name in kept}
+        own = chains._asdict()
+        arrays = {name: own[name].copy() for name in _COMMON if name in own}
         for name, values in arrays_of(chains.part) if carried else ():
             if name in carried:
                 arrays[name] = values.copy()
@@ -44,9 +44,11 @@ class ChainState:
 
     def put(self, chains: Any) -> None:
         """Write the arrays to other chains of the same rule on the same target."""
-        mine = dict(arrays_of(chains.part)) if self.rule.facts.carried else {}
+        mine = chains._asdict()
+        if self.rule.facts.carried:
+            mine |= arrays_of(chains.part)
         for name, values in self.arrays.items():
-            (getattr(chains, name) if name in _COMMON else mine[name])[:] = values
+            mine[name][:] = values
 
     def copy(self) -> "ChainState":
         """Return a deep copy."""

@@ -138,7 +138,7 @@ class _Race(Fit):
         n_racing = min(n_chains, short.n_chains)
         work = self._work(first, short.evaluations * moves) * n_racing / n_chains
         for sampler in (first, sweeps):
-            sampler.set_params(n_burn_in=None).run_.follow({"n_burn_in": None})  # of new chains
+            sampler._forget_burn_in()  # of new chains
         choice = _Choice(first, work, short=short, sweeps=sweeps)
         choice.race()
         return choice
@@ -250,7 +250,7 @@ class AutoSampler(BaseSampler):
 
     def __copy__(self) -> Self:
         made = super().__copy__()
-        if hasattr(self, "sampler_") and self.sampler_.run_ is self.run_:
+        if self.__sklearn_is_fitted__() and self.sampler_.run_ is self.run_:
             made.sampler_ = copy.copy(self.sampler_)
             made.sampler_.run_ = made.run_
         return made

@@ -66,8 +66,7 @@ def fitted_challengers(
             continue
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
         sampler._fit(target, states)
-        # Of chains that start elsewhere.
-        sampler.set_params(n_burn_in=None).run_.follow({"n_burn_in": None})
+        sampler._forget_burn_in()  # of chains that start elsewhere
         found[name] = sampler
     return found
 

@@ -309,7 +309,7 @@ class LSBSampler(BaseSampler):
     def _on_torch(self, name: str, error: type[Exception] = ValueError) -> Any:
         """Return the chains, which a method or attribute needs on torch."""
         check_is_fitted(self, "target_")
-        if not hasattr(self.run_.ensemble, "state_tensor"):
+        if not self.run_.algorithm.params.fast:
             raise error(
                 f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
                 "fast=False; use sample(1, thin=n) and state_."

@@ -208,14 +208,9 @@ def sample_chains(
     template.warn_about_draws(job.n, template.ensemble.counters.n_transitions, acceptance)
     if store is None:
         parts: list[Any] = [part.draws for part in done]
-        draws = xr.concat(
-            parts,
-            "chain",
-            data_vars="minimal",
-            coords="minimal",
-            compat="override",
-            join="override",
-        ).assign_coords(chain=np.arange(job.n_chains))
+        alike: Any = {"data_vars": "minimal", "coords": "minimal"}
+        draws = xr.concat(parts, "chain", **alike, compat="override", join="override")
+        draws = draws.assign_coords(chain=np.arange(job.n_chains))
     else:
         draws = open_draws(store).isel(draw=slice(0, job.n))
     template.warn_if_wrong(None if job.record or store is not None else draws, job.n)

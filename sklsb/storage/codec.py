@@ -79,7 +79,7 @@ class _Encoder:
             return {"again": self._seen[id(value)]}
         self._alive.append(value)
         cls = [type(value).__module__, type(value).__qualname__]
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
+        if isinstance(value, tuple):  # a named one
             _check_present(type(value))
             made = {"fields": [*cls, [self(item) for item in value]]}
             self._seen[id(value)] = len(self._seen)  # after its parts, as when it is read

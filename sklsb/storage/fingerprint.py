@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -165,12 +166,13 @@ def _walk(digest: Any, value: Any) -> None:
     elif hasattr(value, "state_dict"):  # a module of torch
         for name, tensor in value.state_dict().items():
             _walk(digest, [name, tensor.detach().cpu().numpy()])
-    elif type(value).__module__.startswith("sklsb.") and hasattr(value, "__dict__"):
+    elif type(value).__module__.startswith("sklsb."):
         _put(digest, type(value).__name__)
         _walk(digest, vars(value))
     else:
         _put(digest, type(value).__name__)
-        for cell in getattr(value, "__closure__", None) or ():
+        is_function = isinstance(value, FunctionType | MethodType)
+        for cell in (value.__closure__ or ()) if is_function else ():
             if isinstance(cell.cell_contents, np.ndarray | int | float | str):
                 _walk(digest, cell.cell_contents)
 

@@ -22,7 +22,7 @@ from sklsb.targets._checks import (
     refuse,
     warn_if_classes,
 )
-from sklsb.targets._names import plain
+from sklsb.targets._names import columns_of
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -439,7 +439,7 @@ def _slab_scale(slab_sd: float, norms: Array, called: list[str]) -> Array:
 
 def _names(X: Any) -> list[Any]:
     """Return the names of the columns of a data frame, all different."""
-    names = plain(getattr(X, "columns", ()))
+    names = columns_of(X) or []
     if len(set(names)) < len(names):
         again = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(

@@ -51,7 +51,7 @@ def _check_parameters(sampler: BaseSampler, target: Target) -> None:
     for name, value in after.items():
         expect(pickle.dumps(value) == values[name], f"fit changed what {name} is.")
     made = clone(sampler)
-    expect(not hasattr(made, "target_"), "a clone must not be fitted.")
+    expect(not made.__sklearn_is_fitted__(), "a clone must not be fitted.")
     for name, value in after.items():
         made.set_params(**{name: value})
         expect(made.get_params(deep=False)[name] is value, f"set_params must store {name}.")
@@ -88,13 +88,14 @@ def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
     fitted = _fitted(sampler, target, keep_burn_in=True)
     warm = fitted.burn_in_["x"].to_numpy()
     warm = warm.reshape(*warm.shape[:2], target.n_sites)
+    found = vars(fitted)
     # A pilot, tuning of flips, and first redraws move the chains on.
-    adapts = hasattr(fitted, "candidates_") or sampler.get_params().get("n_flips") == "auto"
-    redrawn = hasattr(fitted, "blocks_") and fitted.blocks_.kind != "none"
+    adapts = "candidates_" in found or sampler.get_params().get("n_flips") == "auto"
+    redrawn = "blocks_" in found and fitted.blocks_.kind != "none"
     if warm.shape[1] and not adapts and not redrawn:
         expect_equal(fitted.state_, warm[:, -1], "the state after fit against the burn-in's last")
     check_kept(fitted, "after fit")
-    if hasattr(fitted, "balancing_"):
+    if "balancing_" in found:
         rule = fitted.run_.ensemble.rule
         rule = rule.first if rule.facts.parts else rule  # beside redraws of blocks
         used, said = rule.table.value, fitted.balancing_.table().value

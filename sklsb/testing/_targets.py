@@ -141,9 +141,10 @@ def _check_copy(target: Target, x: States) -> None:
 
 def _leaves(view: Any, name: str = "") -> dict[str, Any]:
     """Return arrays of a view and of the views inside it, by name, but no addresses."""
-    if not hasattr(view, "_asdict"):
+    if not isinstance(view, tuple):
         return {} if name == "address" else {name: view}
-    return {k: v for key, part in view._asdict().items() for k, v in _leaves(part, key).items()}
+    fields: Any = view
+    return {k: v for key, part in fields._asdict().items() for k, v in _leaves(part, key).items()}
 
 
 def _check_compiled_target(

@@ -94,11 +94,12 @@ class Chromatic(NamedTuple):
         n_values = int(target.cardinalities.max(initial=1))
         shape = n_chains, max(n_values, min(_TOGETHER, int(np.diff(self.start).max(initial=0))))
         view = target.offers.class_view() if self.in_order else None
+        view = view.inner if isinstance(view, ConditionedView) else view
         return Probabilities(
             np.empty(shape),
             np.empty(shape, np.float32),
             np.empty(shape, np.uint32),
-            Classes.of(getattr(view, "inner", view), self.sites, n_chains) if view else NoPart(),
+            Classes.of(view, self.sites, n_chains) if view else NoPart(),
         )
 
 

@@ -68,6 +68,7 @@ class RandomBlocks(NamedTuple):
         return Facts(
             n_uniforms=self.block_size + 1,
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
+            block_size=self.block_size,
         )
 
     def n_states(self, target: Any) -> int:
@@ -115,7 +116,12 @@ class Systematic(NamedTuple):
     @property
     def facts(self) -> Facts:
         n_blocks = -(-self.sites.size // max(1, self.block_size))
-        return Facts(n_uniforms=n_blocks, transitions_per_sweep=1, reversible=n_blocks < 2)
+        return Facts(
+            n_uniforms=n_blocks,
+            transitions_per_sweep=1,
+            reversible=n_blocks < 2,
+            block_size=self.block_size,
+        )
 
     def n_states(self, target: Any) -> int:
         """Most joint states of a block."""

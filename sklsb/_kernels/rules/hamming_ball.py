@@ -41,6 +41,7 @@ class HammingBall(NamedTuple):
         return Facts(
             n_uniforms=self.block_size + 2,
             transitions_per_sweep=max(1, -(-self.sites.size // max(1, self.block_size))),
+            block_size=self.block_size,
         )
 
     def n_states(self, target: Any) -> int:

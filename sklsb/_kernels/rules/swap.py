@@ -72,6 +72,7 @@ class Swap(NamedTuple):
             evaluation="log-ratio of an exchange",
             may_be_periodic=True,
             conserves_counts=True,
+            block_size=self.block_size,
         )
 
     def new_part(self, target: Any, n_chains: int) -> Partners:

@@ -1,7 +1,14 @@
 """What a view that wraps another view passes on to it."""
 
 from sklsb._kernels._jit import implements
-from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_prob_is_cheap
+from sklsb._kernels.contract import (
+    first_move,
+    flip,
+    forget_way,
+    init_cache,
+    log_prob_is_cheap,
+    scratch_size,
+)
 
 
 def passing_on(view_class):
@@ -12,5 +19,5 @@ def passing_on(view_class):
     implements(log_prob_is_cheap, view_class)(lambda view: log_prob_is_cheap(view.inner))
     implements(forget_way, view_class)(lambda view, chain: forget_way(view.inner, chain))
     view_class.cache_size = property(lambda view: view.inner.cache_size)
-    view_class.scratch_size = property(lambda view: getattr(view.inner, "scratch_size", 0))
+    view_class.scratch_size = property(lambda view: scratch_size(view.inner))
     return view_class

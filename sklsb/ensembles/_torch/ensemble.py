@@ -4,10 +4,9 @@ import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -65,8 +64,7 @@ class _Threads:
 _THREADS = _Threads()
 
 
-@dataclass
-class ChainArrays:
+class ChainArrays(NamedTuple):
     """The chains' arrays in NumPy, one row each, named as in compiled chains."""
 
     x: States
@@ -146,7 +144,7 @@ class FastEnsemble:
         return {"table": self.rule.table}
 
     def __getstate__(self) -> dict[str, object]:
-        settings = {name: getattr(self, name) for name in ("target", "device", "n_threads")}
+        settings = {"target": self.target, "device": self.device, "n_threads": self.n_threads}
         settings["dtype"] = str(self.dtype).removeprefix("torch.")
         return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
 
@@ -266,7 +264,7 @@ class FastEnsemble:
         self.chains.x[:] = states
         self.walkers.put(np.searchsorted(self._values, self.chains.x))
         self.walkers.model.check()
-        self.chains.evaluations += 1
+        self.chains.evaluations[:] += 1
         if self._table is not None:
             self.walkers.weigh(self._table)
 
@@ -319,7 +317,7 @@ class FastEnsemble:
             np.take(self._values, x, out=self.chains.x, mode="clip")  # valid, so faster
             self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
-        self.chains.evaluations += n_transitions - walkers.n_spared
+        self.chains.evaluations[:] += n_transitions - walkers.n_spared
         walkers.model.check()
 
     def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:
@@ -402,7 +400,7 @@ class FastEnsemble:
         self.start(rule)
         with self.walkers.model.prepared():
             found = objectives.objective(self.walkers, rule.table, settings, uniforms, log_omega)
-        self.chains.evaluations += found.evaluations
+        self.chains.evaluations[:] += found.evaluations
         return found.value, found.gradient, found.by_eta
 
     def flux(

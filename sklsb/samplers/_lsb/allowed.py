@@ -21,17 +21,12 @@ def allowed_by(params: Any, target: Target) -> Allowed:
         )
     if not (factors is None or isinstance(factors, str)):
         factors = check_factors(factors, target)
-    asked = {
-        "rejection_free": not _is_auto(jumps) and bool(jumps),
-        "factors": factors is not None and not _is_auto(factors),
-    }
-    for name, is_asked in asked.items():
-        if is_asked and params.fast:
-            raise ValueError(
-                f"{name} is {getattr(params, name)!r:.100} but fast is True; only exact "
-                "log-ratios, fast=False, go with it."
-            )
-    must_jump = asked["rejection_free"]
+    must_jump = not _is_auto(jumps) and bool(jumps)
+    if params.fast and (must_jump or not (factors is None or _is_auto(factors))):
+        given = "rejection_free is True" if must_jump else f"factors is {params.factors!r:.100}"
+        raise ValueError(
+            f"{given} but fast is True; only exact log-ratios, fast=False, go with it."
+        )
     if must_jump and params.lazy:
         raise ValueError(
             f"rejection_free is True and lazy is {params.lazy}; the jump process is never "

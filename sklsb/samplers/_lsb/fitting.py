@@ -73,8 +73,8 @@ class Learning(Algorithm):
         if not isinstance(params.optimizer, str) or params.optimizer not in OPTIMIZERS:
             allowed = sorted(OPTIMIZERS)
             raise ValueError(f"optimizer is {params.optimizer!r}; it must be one of {allowed}.")
-        for name in ("fast", "pilot"):
-            check_bool(getattr(params, name), name)
+        check_bool(params.fast, "fast")
+        check_bool(params.pilot, "pilot")
         self._check_n_flips()
         self._allowed = allowed_by(self.params, target)
         check_blocks(params.blocks, params.fast, target)
@@ -124,10 +124,10 @@ class Learning(Algorithm):
     def _unfitted_rule(self, function: BalancingFunction) -> Balanced | Jump:
         allowed = allowed_by(self.params, self.target)
         if allowed.asks_factors or not allowed.steps:
-            name = "factors" if allowed.asks_factors else "rejection_free"
+            asked = f"factors is {self.params.factors!r}"
             raise ValueError(
-                f"{name} is {getattr(self.params, name)!r}: numbers that the rule needs are "
-                "determined by fit; fit the sampler first."
+                f"{asked if allowed.asks_factors else 'rejection_free is True'}: numbers that the "
+                "rule needs are determined by fit; fit the sampler first."
             )
         candidate = Candidate(function, False, allowed.given)
         return candidate.rule(self.target, float(self.params.lazy))

@@ -36,10 +36,10 @@ def burn_in_history(history: History, target: Target, n_skipped: int) -> xr.Data
 
 def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
     """Return the history of learning functions for sampling, by function."""
-    n = max(trace.objective.size for trace in traces.values())
+    rows = traces.values()
+    n = max(row.objective.size for row in rows)
 
-    def padded(name: str) -> NDArray[np.float64]:
-        parts = [getattr(trace, name) for trace in traces.values()]
+    def padded(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         whole = np.full((len(parts), n, *np.max([x.shape[1:] for x in parts], axis=0)), np.nan)
         for row, part in zip(whole, parts, strict=True):
             row[tuple(map(slice, part.shape))] = part
@@ -48,10 +48,10 @@ def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
     by_step = ("candidate", "evaluation")
     return xr.Dataset(
         {
-            "mixing_objective": (by_step, padded("objective")),
-            "mixing_gradient_norm": (by_step, padded("gradient_norm")),
-            "mixing_theta": ((*by_step, "mixing_parameter"), padded("theta")),
-            "mixing_even_part": ((*by_step, "u"), padded("even_part")),
+            "mixing_objective": (by_step, padded([row.objective for row in rows])),
+            "mixing_gradient_norm": (by_step, padded([row.gradient_norm for row in rows])),
+            "mixing_theta": ((*by_step, "mixing_parameter"), padded([row.theta for row in rows])),
+            "mixing_even_part": ((*by_step, "u"), padded([row.even_part for row in rows])),
         },
         coords={"candidate": list(traces), "evaluation": np.arange(n), "u": PLACES},
     )
@@ -59,9 +59,9 @@ def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
 
 def candidates_table(outcome: Outcome) -> xr.Dataset:
     """Return what the pilot measured, by candidate."""
-    names = [name for name in outcome._fields if name not in ("names", "robust", "learned")]
+    other = ("names", "robust", "learned")
     return Candidates(
-        {name: ("candidate", getattr(outcome, name)) for name in names},
+        {k: ("candidate", value) for k, value in outcome._asdict().items() if k not in other},
         coords={"candidate": outcome.names},
         attrs={"chosen": outcome.best},
     )

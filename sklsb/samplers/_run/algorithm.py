@@ -217,7 +217,7 @@ class Algorithm(Fit, Traits):
         self.before = None
         given = self.params.get_params(deep=False)
         kept = {name: value for name, value in given.items() if name not in _NOT_FROZEN}
-        vars(self.params).update(copy.deepcopy(kept))
+        self.params.set_params(**copy.deepcopy(kept))
 
 
 def check_initial(

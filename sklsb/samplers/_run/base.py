@@ -35,8 +35,6 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     _algorithm: ClassVar[type[Fit]]
     # What parameters that may be a name take besides, for errors.
     _objects: ClassVar[dict[str, str]] = {}
-    # Parameters that count from the next call on.
-    _present: ClassVar[tuple[str, ...]] = ("n_jobs", "verbose")
 
     n_chains: int
     init: str = "auto"
@@ -72,10 +70,11 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         ValueError
             If there is no such parameter, or what it belongs to is not an object with parameters.
         """
+        given = self.get_params(deep=False)
         for name in params:
             owner, _, inner = name.partition("__")
-            value = params.get(owner, getattr(self, owner, None))
-            if inner and owner in self._get_param_names() and not hasattr(value, "set_params"):
+            value = params.get(owner, given.get(owner))
+            if inner and owner in given and not hasattr(value, "set_params"):
                 advice = self._objects.get(owner, "an object with this parameter")
                 raise ValueError(
                     f"{name} is the parameter {inner!r} of an object, but {owner} is {value!r}; "
@@ -165,8 +164,13 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         """Return a sampler with the same parameters."""
         made = type(self).__new__(type(self))
         # A subclass, or scikit-learn, may have set some attributes before.
-        made.__dict__.update(self._others())
+        made.__setstate__(self._others())
         return made
+
+    def _forget_burn_in(self) -> None:
+        """Set ``n_burn_in`` to its default, also for the chains there are."""
+        self.n_burn_in = self.run_.algorithm.params.n_burn_in = None
+        self.run_.settings["n_burn_in"] = "None"
 
     def _last_run(self) -> Run | None:
         return self.run_ if self.__sklearn_is_fitted__() else None
@@ -183,7 +187,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         """Return the run, with the present parameters that count at once."""
         check_is_fitted(self, "target_")
         run = self.run_
-        run.follow({name: getattr(self, name) for name in self._present})
+        run.follow(self.n_jobs, self.verbose)
         return run
 
     def sample(
@@ -351,10 +355,10 @@ class BaseSampler(Saving, Exports, BaseEstimator):
     def __copy__(self) -> Self:
         """Return an independent sampler that goes on bit for bit."""
         made = type(self).__new__(type(self))
-        made.__dict__.update(vars(self))
+        made.__setstate__(self.__getstate__())
         if self.__sklearn_is_fitted__():
             made.run_ = copy.copy(self.run_)
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "target_")
+        return bool(self._found)

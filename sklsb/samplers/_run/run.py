@@ -166,10 +166,10 @@ class Run(DrawWarnings):
 
     # ----------------------------------------------------------------- who may move the chains
 
-    def follow(self, params: dict[str, Any]) -> None:
-        """Take over parameters that count from the next call on, as ``n_jobs``."""
-        vars(self.algorithm.params).update(params)
-        self.settings |= {name: repr(value) for name, value in params.items()}
+    def follow(self, n_jobs: int | None, verbose: int) -> None:
+        """Take over the parameters that count from the next call on."""
+        self.algorithm.params.n_jobs, self.algorithm.params.verbose = n_jobs, verbose
+        self.settings |= {"n_jobs": repr(n_jobs), "verbose": repr(verbose)}
 
     def use_threads(self) -> None:
         """Set the number of threads to the present ``n_jobs``; no draw depends on it."""

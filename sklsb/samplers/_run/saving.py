@@ -69,7 +69,7 @@ def _unpacked(cls: type, data: bytes, target: Target, path: Path) -> Any:
             raise StoreError(f"{path} is of another target: {other}.")
         state = unpacked(found["sampler"].tobytes(), {"target": target})
         sampler = made.__new__(made)
-        sampler.__dict__.update(state)
+        sampler.__setstate__(state)
         return sampler
 
 

@@ -349,7 +349,7 @@ class DrawWarnings(ABC):
 
 def isolation(target: Target, states: States, rule: Rule) -> str:
     """Say so if no change that a rule makes leads from states to a possible one; else return ""."""
-    several = rule.facts.parts or getattr(rule, "block_size", 1) > 1
+    several = rule.facts.parts or rule.facts.block_size > 1
     if several or not (target.n_possible > 1).any():
         return ""
     if (target.log_ratios(states) > -np.inf).any():

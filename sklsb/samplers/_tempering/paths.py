@@ -184,7 +184,10 @@ class PathMaker:
         product: list[Array] | None = None,
         by_layers: bool = False,
     ):
-        self.view: Any = target.view() if sees_all_moves else target.site_view()
+        view: Any = target.view() if sees_all_moves else target.site_view()
+        nothing = np.empty(0, np.uint64), np.empty(0, np.uint32)
+        self.view = view
+        self._touched = (view.touched_start, view.touched) if sees_all_moves else nothing
         self.domains = domains_of(target)
         if product is not None:
             product = _within(self.domains, product)
@@ -229,10 +232,7 @@ class PathMaker:
     def _uniform(self, beta: Array) -> Scaled | Softened:
         if self._tables is not None:
             return Softened(self.view, beta, self._reference, self._tables.at(beta))
-        touched = [getattr(self.view, name, None) for name in ("touched_start", "touched")]
-        start = np.empty(0, np.uint64) if touched[0] is None else touched[0]
-        near = np.empty(0, np.uint32) if touched[1] is None else touched[1]
-        return Scaled(self.view, beta, self._reference, start, near)
+        return Scaled(self.view, beta, self._reference, *self._touched)
 
 
 class Penalised(NamedTuple):
