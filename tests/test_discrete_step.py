@@ -463,7 +463,7 @@ def test_hidden_chain_is_that_of_forward_filtering():
         backward.append(p @ (local[12 - t] * backward[-1]))
     both = np.array(forward) * np.array(backward[::-1])
     (way,) = step._moves
-    logs = way.tables(way.block.flat(model.initial_point()), [])
+    logs = way.relative(way.block.flat(model.initial_point()), [])
     found = way._plan.with_tables(np.exp(logs)).marginals().p
     np.testing.assert_allclose(found, both / both.sum(axis=1, keepdims=True), rtol=1e-12)
 
@@ -482,7 +482,9 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match=r"compile_kwargs is {'mode': 'C'}; leave it out"):
         DiscreteStep(model=model, compile_kwargs={"mode": "C"})
     with pytest.raises(ValueError, match=r'is "elimination", which needs elements that see few'):
-        DiscreteStep(method="elimination", model=with_coupling("sum"))
+        with pm.Model():
+            pm.Potential("sum", -(pm.Bernoulli("z", 0.5, shape=8).sum() ** 2))
+            DiscreteStep(method="elimination")
     with pm.Model() as continuous:
         pm.Normal("x")
     with pytest.raises(ValueError, match="has no discrete free variable; DiscreteStep needs one"):

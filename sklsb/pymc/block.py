@@ -26,6 +26,8 @@ Point = Mapping[str, Any]
 
 # Beyond all values; differences of two such numbers are integers of 64 bits.
 FAR = 1 << 52
+# Sites with more values than this are drawn by slices; with more than the other, by slices alone.
+SLICED, MOST_VALUES = 16, 256
 # Where the graph does not say what sees what, so many values of log p may be spent to find out.
 _MOST_PROBES, _N_PROBES = 20_000, 3
 
@@ -98,7 +100,8 @@ class Block:
         others = [v for v in model.value_vars if v in used and v not in sites]
         self._others = [(v.name, np.dtype(v.dtype)) for v in others]
         outputs = clone_replace([output, *limits], as_sites)
-        self.log_p = Compiled([flat, *others], outputs[0])
+        self._inputs = [flat, *others], outputs[0]
+        self.log_p = Compiled(*self._inputs)
         self._bounds = Compiled([flat, *others], outputs[1]) if limits else None
         self.moving = bool(limits)
         if self.vague and self.n_sites * _N_PROBES <= _MOST_PROBES:
@@ -151,9 +154,17 @@ class Block:
         low, high = self._bounds(x, *given)
         return low, high
 
+    @cached_property
+    def total(self) -> Compiled:
+        """The sum of all outputs, as a function of its own."""
+        inputs, output = self._inputs
+        return Compiled(inputs, output.sum())
+
     def refresh(self) -> None:
         """Take the present data of the model."""
         self.log_p.refresh()
+        if "total" in self.__dict__:
+            self.total.refresh()
         if self._bounds is not None:
             self._bounds.refresh()
 
@@ -211,7 +222,3 @@ class Block:
         found = csr_array((np.ones(outputs.size, bool), (outputs, sites)), shape=(n, self.n_sites))
         keep = csr_array((~vague).astype(bool)[:, None])
         self._set(self.sets[self.scope_of].multiply(keep).tocsr().astype(bool) + found.astype(bool))
-
-
-# Sites of more values are drawn by slices.
-MOST_VALUES = 256

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,13 @@ from numpy.typing import NDArray
 from sklsb import exact
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
 from sklsb.pymc.block import Block, Floats, Given, Ints
+from sklsb.pymc.tables import Tables, coloured
 from sklsb.targets.markov_network import MarkovNetwork
 
 # A step of a slice goes out at most so often; steps that are right on average need a few.
 _MOST_STEPS = 1000
-# Tables are products of the numbers of values of so many sites at most; below the smallest number
-# that has a logarithm, relative to the largest of its table, entries are zero.
-_MOST_SCOPE, _LARGEST_LOG = 4, 700.0
-_MOST_EVALUATIONS = 4096
+# Entries that are smaller than others of their table by more than this power of e are no numbers.
+_LARGEST_LOG = 700.0
 _NONE = np.zeros(1, np.int64)
 
 
@@ -31,17 +29,23 @@ class Move:
     sites : ndarray of int
     n_colours, n_evaluations : int
         Of a step.
+    every : int
+        It has its turn at each so many steps.
     learns : bool
         Whether a step may change what was learned: while tuning only.
     learned : ndarray, empty if nothing is
+    possible : ndarray of bool, or None if nobody asks
+        Which sites of the block had another possible value.
     """
 
     name: str
     sites: Ints
     n_colours = 1
     n_evaluations: int
+    every = 1
     learns = True
     learned: Floats = np.zeros(0)
+    possible: NDArray[np.bool_] | None = None
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
         """Return a new state; with `check`, raise `Surprise` where an output betrays its set."""
@@ -56,54 +60,51 @@ class Surprise(Exception):
         self.outputs, self.sites = outputs, sites
 
 
-def coloured(block: Block, sites: Ints) -> list[Ints]:
-    """Return classes of sites, no two of which are seen by one output."""
-    by_site = block.sets[:, sites].T.tocsr()
-    used = [set[int]() for _ in range(block.sets.shape[0])]
-    classes = list[list[int]]()
-    for i, site in enumerate(sites.tolist()):
-        scopes = by_site.indices[by_site.indptr[i] : by_site.indptr[i + 1]].tolist()
-        taken = set().union(*(used[s] for s in scopes))
-        colour = next(c for c in range(len(classes) + 1) if c not in taken)
-        if colour == len(classes):
-            classes.append([])
-        classes[colour].append(site)
-        for s in scopes:
-            used[s].add(colour)
-    return [np.array(c) for c in classes]
-
-
 def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
     """Return an index for each column, with probabilities exp(log_p), from uniform numbers.
 
     A column without a possible value keeps the present one.
     """
+    if log_p.shape[1] == 1:  # many small calls
+        return _chosen_one(log_p[:, 0], u, now)
     top = log_p.max(axis=0)
     stays = top == -np.inf
     sums = np.exp(log_p - np.where(stays, 0.0, top)).cumsum(axis=0)
-    found = (sums <= u * sums[-1]).sum(axis=0)
-    return np.where(stays, now, np.minimum(found, log_p.shape[0] - 1))
+    level, found = u * sums[-1], np.zeros(u.size, np.int64)
+    for row in sums[:-1]:
+        found += row <= level
+    return np.where(stays, now, found)
+
+
+def _chosen_one(log_p: Floats, u: Floats, now: Ints) -> Ints:
+    top = log_p.max()
+    if top == -np.inf:
+        return now
+    sums = np.exp(log_p - top).cumsum()
+    return sums[:-1].searchsorted(u * sums[-1], side="right")
 
 
 class Colour:
-    """Sites that are independent given all others, and sums of the outputs that see them."""
+    """Sites that are independent given all others, and the outputs that see them."""
 
     def __init__(self, block: Block, sites: Ints):
         self.block, self.sites = block, sites
-        self.sums = block.sets[:, sites].T.tocsr().astype(np.float64)
+        self._sums = block.sets[:, sites][block.scope_of].T.tocsr().astype(np.float64)
 
     def log_p(self, outputs: Floats) -> Floats:
-        """Return log p of each site, but for a constant."""
+        """Return log p of each site, but for a constant, from outputs at states, one a row."""
         with np.errstate(invalid="ignore"):
-            found = self.sums @ self.block.by_scope(outputs)
-        return np.where(np.isnan(found), -np.inf, found)
+            rows = np.atleast_2d(outputs)
+            found = np.stack([self._sums @ row for row in rows]).reshape(*outputs.shape[:-1], -1)
+        found[np.isnan(found)] = -np.inf
+        return found
 
     def own(self) -> Ints:
         """Return for each output the site of this colour that it sees, as a position, or -1."""
-        at = self.sums.T.tocsr()
-        found = np.full(self.block.sets.shape[0], -1)
+        at = self._sums.T.tocsr()
+        found = np.full(self.block.scope_of.size, -1)
         found[np.diff(at.indptr) > 0] = at.indices
-        return found[self.block.scope_of]
+        return found
 
     def check(self, x: Ints, y: Ints, expected: Floats, given: Given) -> None:
         """Raise `Surprise` unless the outputs at y are as expected; y differs from x at sites."""
@@ -131,27 +132,25 @@ class Colours(Move):
 
     name = "colours"
 
-    def __init__(self, block: Block, sites: Ints):
-        self.block, self.sites = block, sites
+    def __init__(self, block: Block, sites: Ints, every: int = 1):
+        self.block, self.sites, self.every = block, sites, every
         self.colours = [Colour(block, c) for c in coloured(block, sites)]
         self.n_colours = len(self.colours)
         self.n_values = [block.high[c.sites] - block.low[c.sites] + 1 for c in self.colours]
         self.n_evaluations = sum(int(k.max()) for k in self.n_values)
-        # Which sites had another possible value; None if nobody asks.
-        self.possible: NDArray[np.bool_] | None = None
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
         now: Floats | None = self.block.log_p(x, *given) if check else None
         for colour, k in zip(self.colours, self.n_values, strict=True):
             s, most = colour.sites, int(k.max())
-            low, outputs = self.block.low[s], list[Floats]()
-            log_p = np.empty((most, s.size))
-            y = x.copy()
+            low, y = self.block.low[s], x.copy()
+            outputs = np.empty((most, self.block.scope_of.size))
             for v in range(most):
                 y[s] = low + np.minimum(v, k - 1)
                 known = now is not None and s.size == 1 and y[s[0]] == x[s[0]]
-                outputs.append(now if known else self.block.log_p(y, *given))  # type: ignore[arg-type]
-                log_p[v] = np.where(v < k, colour.log_p(outputs[v]), -np.inf)
+                outputs[v] = now if known else self.block.log_p(y, *given)
+            log_p = colour.log_p(outputs)
+            log_p[np.arange(most)[:, None] >= k] = -np.inf
             new = chosen(log_p, rng.random(s.size), x[s] - low)
             y[s] = low + new
             if self.possible is not None:
@@ -161,11 +160,40 @@ class Colours(Move):
                 own, z = colour.own(), x.copy()
                 z[s] = low + mixed
                 at = np.where(own < 0, most, mixed[own])
-                expected = np.stack([*outputs, now])[at, np.arange(at.size)]
+                expected = np.vstack([outputs, now])[at, np.arange(at.size)]
                 colour.check(x, z, expected, given)
             now = outputs[int(new[0])] if s.size == 1 else None
             now = self.block.log_p(y, *given) if check and now is None else now
             x = y
+        return x
+
+
+class Singles(Move):
+    """One site after the other, where all see each other: by values of log p as a whole."""
+
+    name = "colours"
+
+    def __init__(self, block: Block, sites: Ints):
+        self.block, self.sites, self.n_colours = block, sites, sites.size
+        self.n_values = block.high[sites] - block.low[sites] + 1
+        self.n_evaluations = 1 + int((self.n_values - 1).sum())
+
+    def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
+        x, total = x.copy(), self.block.total
+        here, low = total(x, *given), self.block.low[self.sites].tolist()
+        u = rng.random(self.sites.size)
+        each = zip(self.sites.tolist(), low, self.n_values.tolist(), strict=True)
+        for m, (i, first, k) in enumerate(each):
+            log_p, now = np.empty((k, 1)), x[i] - first
+            for v in range(k):
+                if v != now:
+                    x[i] = first + v
+                log_p[v] = here if v == now else total(x, *given)
+            log_p[np.isnan(log_p)] = -np.inf
+            if self.possible is not None and (log_p > -np.inf).sum() > 1:
+                self.possible[i] = True
+            new = chosen(log_p, u[m : m + 1], np.array([now]))[0]
+            x[i], here = first + new, log_p[new, 0]
         return x
 
 
@@ -240,60 +268,10 @@ class Elimination(Move):
 
     def __init__(self, block: Block, sites: Ints, spare: Colours):
         self.block, self.sites, self._spare = block, sites, spare
-        k = block.high[sites] - block.low[sites] + 1
-        place = np.full(block.n_sites, -1)
-        place[sites] = np.arange(sites.size)
-        rows = block.sets[:, sites].tocsr()
-        rows.sort_indices()
-        self.scopes = [
-            tuple(rows.indices[a:b].tolist())
-            for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)
-        ]
-        width = max(map(len, self.scopes))
-        if width > _MOST_SCOPE:
-            raise ValueError(f"needs elements that see few sites: one sees {width}")
-        most = max((float(np.prod(k[list(s)])) for s in self.scopes if s), default=1.0)
-        if most > _MOST_EVALUATIONS:
-            raise ValueError(f"needs few joint values: sites seen together have {most:.0f}")
-        colour = np.empty(sites.size, np.int64)
-        for c, one in enumerate(spare.colours):
-            colour[place[one.sites]] = c
-        factors = [(s, np.ones(k[list(s)])) for s in self.scopes if s]
-        self.network = MarkovNetwork(k, factors)
-        self._k, self._colour, self.n_colours = k, colour, spare.n_colours
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        """Find out which evaluations there are, and where their outputs go."""
-        kept = [i for i, s in enumerate(self.scopes) if s]
-        sizes = [int(np.prod(self._k[list(self.scopes[i])])) for i in kept]
-        self._starts = np.cumsum([0, *sizes])
-        groups = {frozenset(self._colour[list(self.scopes[i])].tolist()) for i in kept}
-        groups = {g for g in groups if not any(g < other for other in groups)}
-        self.evaluations = list[tuple[Ints, Ints, Ints]]()  # states, scopes, entries
-        for group in groups:
-            colours = sorted(group)
-            most = [int(self._k[self._colour == c].max()) for c in colours]
-            members = [
-                (j, list(self.scopes[i]))
-                for j, i in enumerate(kept)
-                if set(self._colour[list(self.scopes[i])].tolist()) <= group
-            ]
-            for values in product(*map(range, most)):
-                of = np.zeros(self._colour.max() + 1, np.int64)
-                of[colours] = values
-                state = of[self._colour]
-                fits = [(j, s) for j, s in members if (state[s] < self._k[s]).all()]
-                scope = np.array([kept[j] for j, _ in fits], np.int64)
-                entry = np.array(
-                    [
-                        self._starts[j] + np.ravel_multi_index(tuple(state[s]), tuple(self._k[s]))
-                        for j, s in fits
-                    ],
-                    np.int64,
-                )
-                self.evaluations.append((np.minimum(state, self._k - 1), scope, entry))
-        self.n_evaluations = len(self.evaluations)
+        self.tables = Tables(block, sites, [c.sites for c in spare.colours])
+        self.n_colours, self.n_evaluations = spare.n_colours, len(self.tables.evaluations)
+        factors = [(scope, np.ones(shape)) for scope, shape in self.tables.shapes]
+        self.network = MarkovNetwork(self.tables.n_values, factors)
         self._plan: Any = None
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
@@ -301,28 +279,21 @@ class Elimination(Move):
             x = self._spare.draw(x, given, rng, check)
         if self._plan is None:
             self._plan = exact.prepare(self.network)
-        logs = self.tables(x, given)
+        logs = self.relative(x, given)
         if not (logs[logs > -np.inf] >= -_LARGEST_LOG).all() or np.isnan(logs).any():
-            return self._spare.draw(
-                x, given, rng, check
-            )  # too far apart for numbers, or impossible
+            # Entries are too far apart for numbers, or none of a table is possible.
+            return self._spare.draw(x, given, rng, check)
         y = x.copy()
         state = self._plan.with_tables(np.exp(logs)).sample(1, random_state=rng)[0]
         y[self.sites] = self.block.low[self.sites] + state
         return y
 
-    def tables(self, x: Ints, given: Given) -> Floats:
+    def relative(self, x: Ints, given: Given) -> Floats:
         """Return logarithms of all entries, less the largest of each table."""
-        logs = np.empty(self._starts[-1])
-        low, y = self.block.low[self.sites], x.copy()
-        for state, scope, entry in self.evaluations:
-            y[self.sites] = low + state
-            with np.errstate(invalid="ignore"):
-                logs[entry] = self.block.by_scope(self.block.log_p(y, *given))[scope]
-        logs[np.isnan(logs)] = -np.inf
-        top = np.maximum.reduceat(logs, self._starts[:-1])
+        logs, starts = self.tables.logs(x, given), self.tables.starts
+        top = np.maximum.reduceat(logs, starts[:-1])
         with np.errstate(invalid="ignore"):  # a table without a possible entry is NaN
-            return logs - np.repeat(top, np.diff(self._starts))
+            return logs - np.repeat(top, np.diff(starts))
 
 
 class Balanced(Move):
@@ -343,13 +314,13 @@ class Balanced(Move):
 
     def _ratios(self, x: Ints, given: Given) -> Floats:
         """Return log p at all states one change away, less that here."""
-        here = self.block.log_p(x, *given).sum()
+        here = self.block.total(x, *given)
         found = np.empty(self._site.size)
         low = self.block.low[self._site]
         values = low + (x[self._site] - low + self._jump) % self._k
         for m, (i, v) in enumerate(zip(self._site.tolist(), values.tolist(), strict=True)):
             old, x[i] = x[i], v
-            found[m] = self.block.log_p(x, *given).sum()
+            found[m] = self.block.total(x, *given)
             x[i] = old
         found -= here
         return np.where(np.isnan(found), -np.inf, found)

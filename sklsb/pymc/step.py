@@ -14,8 +14,8 @@ from pymc.util import get_random_generator
 from sklsb._system.warn import warn
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
-from sklsb.pymc.block import MOST_VALUES, Block, Ints
-from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
+from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
+from sklsb.pymc.moves import Balanced, Colours, Elimination, Singles, Slices, Surprise
 
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
@@ -103,8 +103,9 @@ class DiscreteStep(BlockedStep):
         other graphs of small width. ``"lsb"`` makes locally balanced single changes, each of which
         takes log p at all states one change away; the balancing function is chosen while tuning.
         ``"auto"`` eliminates where that takes at most 20 times as long as colours, and neighbours
-        depend. Sites with more than 256 values, or without bounds, or whose bounds depend on other
-        variables, are drawn by slices, colour by colour, whatever the method.
+        depend. Sites with more than 16 values, without bounds, or with bounds that depend on other
+        variables are drawn by slices, colour by colour, whatever the method, and those with up to
+        256 values from all of them now and then.
     model : pymc.Model, optional
         By default that of the context.
     rng : int, Generator or None
@@ -210,7 +211,8 @@ class DiscreteStep(BlockedStep):
         block = self._block
         given, before = block.given(point), block.flat(point)
         check = block.vague or self.n_steps < _FIRST_CHECKS or self.n_steps % _CHECK_EVERY == 0
-        x, left = before, list(self._moves)
+        turn = [move for move in self._moves if self.n_steps % move.every == 0]
+        x, left = before, turn
         while left:
             left[0].learns = self.tune
             try:
@@ -258,10 +260,11 @@ class DiscreteStep(BlockedStep):
 
     def _arrange(self) -> None:
         block, method = self._block, self.method
-        few = block.high - block.low < MOST_VALUES
-        sites, many = np.flatnonzero(few & (block.high > block.low)), np.flatnonzero(~few)
+        n_values = block.high - block.low + 1
+        few = (n_values > 1) & (n_values <= SLICED)
+        sites, many = np.flatnonzero(few), np.flatnonzero(n_values > SLICED)
         self._moves = list[Any]()
-        self._colours: Colours | None = None
+        self._alone: Colours | Singles | None = None  # what changes sites alone
         if sites.size:
             colours = Colours(block, sites)
             way: Any = colours
@@ -269,11 +272,17 @@ class DiscreteStep(BlockedStep):
                 way = Balanced(block, sites)
             elif method == "elimination" or (method == "auto" and colours.n_colours > 1):
                 way = self._eliminated(sites, colours) or colours
-            if way is colours:
-                self._colours, colours.possible = colours, np.zeros(block.n_sites, bool)
+            if way is colours and colours.n_colours == sites.size:
+                way = Singles(block, sites)
+            if way.name == "colours":
+                self._alone, way.possible = way, np.zeros(block.n_sites, bool)
             self._moves.append(way)
         if many.size:
             self._moves.append(Slices(block, many))
+            listed = many[n_values[many] <= MOST_VALUES]
+            if listed.size:  # modes that slices do not reach
+                every = int(np.ceil(n_values[listed].max() / SLICED)) * 2
+                self._moves.append(Colours(block, listed, every))
 
     def _eliminated(self, sites: Ints, colours: Colours) -> Elimination | None:
         """Return the elimination of sites, or None if it takes long."""
@@ -311,11 +320,11 @@ class DiscreteStep(BlockedStep):
 
     def _tell_of_frozen(self, x: Ints, given: Any) -> None:
         """Warn of sites that only a change of several at once could move."""
-        block, colours = self._block, self._colours
-        if colours is None or colours.possible is None:
+        block, way = self._block, self._alone
+        if way is None or way.possible is None:
             return
-        still = colours.sites[~colours.possible[colours.sites]]
-        colours.possible = None
+        still = way.sites[~way.possible[way.sites]]
+        way.possible = None
         alone = np.diff(block.sets.indptr) == 1
         held = []
         for i in still.tolist():

@@ -1,0 +1,243 @@
+"""Models of PyMC with continuous and discrete variables: what an hour of each way gives.
+
+Effective draws of the continuous parameters per CPU second (the least of all parameters, by ArviZ;
+one chain, with tuning, without compiling): by NUTS with `sklsb.pymc.DiscreteStep`, by NUTS with
+PyMC's own discrete steps, and by NUTS on the model with the discrete variables summed out by hand,
+where somebody would do that. PyMC's own steps get few draws where they are slow, so their numbers
+are rough there. Needs PyMC.
+
+    python benchmarks/mixed.py [name ...]
+"""
+
+import logging
+import sys
+import time
+import warnings
+
+import arviz
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+
+from sklsb.pymc import DiscreteStep
+
+ordered = pm.distributions.transforms.ordered
+N_DRAWS, N_TUNE = 1000, 1000
+
+
+def mixture(n, marginal=False):
+    rng = np.random.default_rng(0)
+    y = np.array([-3, 0, 3.0])[rng.integers(0, 3, n)] + rng.normal(size=n)
+    with pm.Model() as model:
+        w = pm.Dirichlet("w", np.ones(3))
+        mu = pm.Normal("mu", 0, 5, shape=3, transform=ordered, initval=[-1, 0, 1.0])
+        if marginal:
+            pm.Mixture("y", w, pm.Normal.dist(mu, 1.0), observed=y)
+        else:
+            z = pm.Categorical("z", w, shape=n)
+            pm.Normal("y", mu[z], 1.0, observed=y)
+    return model
+
+
+def occupancy(n, marginal=False, visits=4):
+    rng = np.random.default_rng(2)
+    y = ((rng.random((n, visits)) < 0.3) & (rng.random(n) < 0.6)[:, None]).astype(int)
+    with pm.Model() as model:
+        psi, p = pm.Beta("psi", 1, 1), pm.Beta("p", 1, 1)
+        if marginal:
+            seen = y.sum(axis=1)
+            there = pt.log(psi) + seen * pt.log(p) + (visits - seen) * pt.log1p(-p)
+            away = pt.switch(seen > 0, -np.inf, pt.log1p(-psi))
+            pm.Potential("y", pt.logaddexp(there, away).sum())
+        else:
+            z = pm.Bernoulli("z", psi, shape=n, initval=y.any(axis=1).astype(int))
+            pm.Bernoulli("y", p * z[:, None], observed=y)
+    return model
+
+
+def change_point(marginal=False, years=111):
+    rng = np.random.default_rng(3)
+    y = rng.poisson(np.where(np.arange(years) < 40, 3.0, 1.0))
+    with pm.Model() as model:
+        early, late = pm.Exponential("early", 1.0), pm.Exponential("late", 1.0)
+        if marginal:
+            one, other = (pm.logp(pm.Poisson.dist(rate), y) for rate in (early, late))
+            first = pt.concatenate([[0.0], pt.cumsum(one)])
+            last = pt.concatenate([[0.0], pt.cumsum(other)])
+            pm.Potential("y", pt.logsumexp(first + last[-1] - last))
+        else:
+            at = pm.DiscreteUniform("at", 0, years)
+            pm.Poisson("y", pt.switch(np.arange(years) < at, early, late), observed=y)
+    return model
+
+
+def hidden_markov(n, marginal=False):
+    rng = np.random.default_rng(1)
+    z = [0]
+    for _ in range(n - 1):
+        z.append(int(rng.random() < [0.05, 0.9][z[-1]]))
+    y = np.array([-1.0, 1.0])[z] + rng.normal(size=n)
+    with pm.Model() as model:
+        stay = pm.Beta("stay", 5, 1, shape=2)
+        mu = pm.Normal("mu", 0, 2, shape=2, transform=ordered, initval=[-0.5, 0.5])
+        p = pt.stack([pt.stack([stay[0], 1 - stay[0]]), pt.stack([1 - stay[1], stay[1]])])
+        if marginal:
+            local = pm.logp(pm.Normal.dist(mu, 1.0), y[:, None])
+
+            def forward(here, before, moves):
+                return here + pt.logsumexp(before[:, None] + moves, axis=0)
+
+            last = pytensor.scan(
+                forward, [local[1:]], [local[0] - np.log(2)], [pt.log(p)], return_updates=False
+            )[-1]
+            pm.Potential("y", pt.logsumexp(last))
+        else:
+            a = pm.Bernoulli("z", 0.5, shape=n, initval=(y > 0).astype(int))
+            pm.Potential("moves", pt.log(p[a[:-1], a[1:]]).sum())
+            pm.Normal("y", mu[a], 1.0, observed=y)
+    return model
+
+
+def indicators(n=200, p=30):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, p))
+    y = X[:, :4] @ [1.0, -0.7, 0.5, 0.3] + rng.normal(size=n)
+    with pm.Model() as model:
+        g = pm.Bernoulli("g", 0.2, shape=p)
+        beta, sd = pm.Normal("beta", 0, 1, shape=p), pm.HalfNormal("sd", 1)
+        pm.Normal("y", pt.as_tensor(X) @ (g * beta), sd, observed=y)
+    return model
+
+
+def crowd(marginal=False, items=150, workers=8, labels=900):
+    rng = np.random.default_rng(5)
+    item, worker = rng.integers(0, items, labels), rng.integers(0, workers, labels)
+    truth = rng.integers(0, 3, items)
+    y = np.where(rng.random(labels) < 0.7, truth[item], rng.integers(0, 3, labels))
+    with pm.Model() as model:
+        share = pm.Dirichlet("share", np.ones(3))
+        theta = pm.Dirichlet("theta", np.eye(3) * 3 + 1, shape=(workers, 3, 3))
+        if marginal:
+            each = pt.log(theta)[worker, :, y]
+            total = pt.inc_subtensor(pt.zeros((items, 3))[item], each) + pt.log(share)
+            pm.Potential("y", pt.logsumexp(total, axis=1).sum())
+        else:
+            z = pm.Categorical("z", share, shape=items)
+            pm.Categorical("y", theta[worker, z[item]], observed=y)
+    return model
+
+
+def dynamic_occupancy(n=100, seasons=6, visits=3):
+    rng = np.random.default_rng(6)
+    z = [rng.random(n) < 0.5]
+    for _ in range(seasons - 1):
+        z.append(rng.random(n) < np.where(z[-1], 0.8, 0.2))
+    y = (rng.random((n, seasons, visits)) < 0.5) & np.stack(z, axis=1)[..., None]
+    with pm.Model() as model:
+        psi, stays, comes, p = (pm.Beta(name, 1, 1) for name in ("psi", "stays", "comes", "p"))
+        start = y.any(axis=2).astype(int)
+        a = [pm.Bernoulli("z0", psi, shape=n, initval=start[:, 0])]
+        for t in range(1, seasons):
+            back = a[-1] * stays + (1 - a[-1]) * comes
+            a.append(pm.Bernoulli(f"z{t}", back, initval=start[:, t]))
+        there = pt.stack(a, axis=1)
+        pm.Bernoulli("y", p * there[:, :, None], observed=y.astype(int))
+    return model
+
+
+def capture(n=200, occasions=5):
+    """Data augmentation: some rows are of animals that nobody saw, if there are any."""
+    rng = np.random.default_rng(7)
+    p = 1 / (1 + np.exp(-(-0.5 + 0.7 * rng.normal(size=n // 2))))
+    seen = rng.binomial(occasions, p)
+    y = np.sort(np.append(seen[seen > 0], np.zeros(n - (seen > 0).sum(), int)))[::-1].copy()
+    with pm.Model() as model:
+        omega = pm.Beta("omega", 1, 1)
+        mean, sd = pm.Normal("mean", 0, 1), pm.HalfNormal("sd", 1)
+        effect = pm.Normal("effect", 0, 1, shape=n)
+        z = pm.Bernoulli("z", omega, shape=n, initval=(y > 0).astype(int))
+        pm.Binomial("y", occasions, pm.math.sigmoid(mean + sd * effect) * z, observed=y)
+    return model
+
+
+# The model, with the discrete variables summed out (None where nobody would), the draws of PyMC's
+# own steps, and the parameters looked at (None: all).
+CASES = {
+    "mixture, n = 300": (lambda: mixture(300), lambda: mixture(300, True), 150, None),
+    "mixture, n = 2,000": (lambda: mixture(2000), lambda: mixture(2000, True), 40, None),
+    "occupancy, n = 300": (lambda: occupancy(300), lambda: occupancy(300, True), 300, None),
+    "occupancy, n = 2,000": (lambda: occupancy(2000), lambda: occupancy(2000, True), 60, None),
+    "change point": (change_point, lambda: change_point(True), 1000, None),
+    "hidden Markov, n = 300": (
+        lambda: hidden_markov(300),
+        lambda: hidden_markov(300, True),
+        300,
+        None,
+    ),
+    "indicators, p = 30": (indicators, None, 1000, ["beta", "sd"]),
+    "crowd labels": (crowd, lambda: crowd(True), 150, None),
+    "dynamic occupancy": (dynamic_occupancy, None, 150, None),
+    "capture-recapture": (capture, None, 300, ["omega", "mean", "sd"]),
+}
+
+
+def discrete(model):
+    return [rv for rv in model.free_RVs if rv.dtype.startswith("int")]
+
+
+def rate(model, own, n_draws, n_tune, names):
+    """Return effective draws per CPU second, of the parameter that has the fewest."""
+    block, times = discrete(model), []
+    with model:
+        others = [rv for rv in model.free_RVs if rv not in block]
+        step = [pm.NUTS(others)]
+        if block and own:  # as PyMC assigns them
+            kinds = {type(rv.owner.op).__name__ for rv in block}
+            if kinds == {"BernoulliRV"}:
+                step.append(pm.BinaryGibbsMetropolis(block))
+            else:
+                step += [
+                    pm.CategoricalGibbsMetropolis([rv])
+                    if "Categ" in str(type(rv.owner.op))
+                    else pm.Metropolis([rv])
+                    for rv in block
+                ]
+        elif block:
+            step.append(DiscreteStep(block))
+        trace = pm.sample(
+            n_draws,
+            tune=n_tune,
+            chains=1,
+            cores=1,
+            step=step,
+            progressbar=False,
+            random_seed=1,
+            compute_convergence_checks=False,
+            callback=lambda trace, draw: times.append(time.process_time()),
+        )
+    posterior = trace.posterior.dataset[names or [rv.name for rv in others]]
+    ess = min(float(one.min()) for one in arviz.ess(posterior).data_vars.values())
+    return ess / (times[-1] - times[0])
+
+
+def main(names):
+    warnings.simplefilter("ignore")
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    logs = []
+    print(f"{'model':24}{'step':>9}{'PyMC':>9}{'ratio':>8}{'summed out':>12}{'ratio':>8}")
+    for name in names or CASES:
+        make, marginal, n_own, parameters = CASES[name]
+        ours = rate(make(), False, N_DRAWS, N_TUNE, parameters)
+        own = rate(make(), True, n_own, n_own, parameters)
+        line = f"{name:24}{ours:9.3g}{own:9.3g}{ours / own:8.3g}"
+        if marginal:
+            by_hand = rate(marginal(), False, N_DRAWS, N_TUNE, parameters)
+            line += f"{by_hand:12.3g}{ours / by_hand:8.3g}"
+        logs.append(np.log(ours / own))
+        print(line, flush=True)
+    print(f"geometric mean of step / PyMC: {np.exp(np.mean(logs)):.3g}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
