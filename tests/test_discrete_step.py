@@ -481,10 +481,10 @@ def test_wrong_arguments():
         DiscreteStep([model["y"]], model=model)
     with pytest.raises(ValueError, match=r"compile_kwargs is {'mode': 'C'}; leave it out"):
         DiscreteStep(model=model, compile_kwargs={"mode": "C"})
+    with pm.Model() as dense:
+        pm.Potential("sum", -(pm.Bernoulli("z", 0.5, shape=8).sum() ** 2))
     with pytest.raises(ValueError, match=r'is "elimination", which needs elements that see few'):
-        with pm.Model():
-            pm.Potential("sum", -(pm.Bernoulli("z", 0.5, shape=8).sum() ** 2))
-            DiscreteStep(method="elimination")
+        DiscreteStep(method="elimination", model=dense)
     with pm.Model() as continuous:
         pm.Normal("x")
     with pytest.raises(ValueError, match="has no discrete free variable; DiscreteStep needs one"):

@@ -14,11 +14,11 @@ pytestmark = pytest.mark.skipif(
 
 
 @contextmanager
-def steps():
-    """The tests of the step, imported anew; PyTensor cannot do without numba's compiler."""
+def steps(name="test_discrete_step"):
+    """Tests, imported anew; PyTensor cannot do without numba's compiler."""
     plain, numba.config.DISABLE_JIT = numba.config.DISABLE_JIT, False
     try:
-        yield anew("test_discrete_step")
+        yield anew(name)
     finally:
         numba.config.DISABLE_JIT = plain
 
@@ -54,7 +54,22 @@ def check_betrayal(package):
         tests.test_what_an_unknown_operation_hides_is_found_while_drawing()
 
 
+def check_networks(package):
+    with steps("test_pymc") as tests:
+        for make, n_factors in ((tests.allocations, 60), (tests.regression, 65)):
+            tests.test_models_that_are_sums_of_tables_become_networks(
+                make, "PyMCNetwork", n_factors
+            )
+
+
 MUTANTS = {
+    "pairs of a polynomial that keep what each site does alone": Mutant(
+        "pymc/tables.py",
+        "- start - alone[i][1] - alone[j][1]",
+        "- start - alone[i][1]",
+        check_networks,
+        "PyMCTarget",
+    ),
     "changes accepted whatever lies around them": Mutant(
         "pymc/moves.py",
         "np.exp(min(0.0, log_z - np.logaddexp.reduce(new)))",

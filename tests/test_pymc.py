@@ -60,7 +60,7 @@ def test_log_p_is_that_of_the_model(model, target):
     names = ["z[a]", "z[b]", "k", "b[0]", "b[1]", "n[10]", "n[20]"]
     assert target.names == names
     assert target.cardinalities.tolist() == [3, 3, 3, 2, 2, 2, 3]
-    assert repr(target) == "PyMCTarget(log_prob, 7 sites, 2 to 3 values)"
+    assert repr(target) == "PyMCNetwork(7 sites, 10 factors, 2 to 3 values)"
     x = states(target)
     np.testing.assert_allclose(target.log_prob(x), log_p_of_model(model, target, x), rtol=1e-12)
 
@@ -291,3 +291,46 @@ print(target.names[1], repr(float(target.log_prob([0, 1, 2, 0, 1, 1, 2]))), targ
 """  # noqa: E501
     wanted = repr(float(target.log_prob([0, 1, 2, 0, 1, 1, 2])))
     assert run_python("-W", "ignore", "-c", code, str(path)).split() == ["z[b]", wanted, "[0]"]
+
+
+def allocations():
+    y = np.random.default_rng(0).normal(size=60) * 3
+    z = pm.Categorical("z", [0.2, 0.3, 0.5], shape=60)
+    pm.Normal("y", pt.as_tensor([-3.0, 0.0, 3.0])[z], 1.0, observed=y)
+
+
+def regression():
+    rng = np.random.default_rng(1)
+    z = pm.Bernoulli("z", 0.3, shape=9)
+    k = pm.DiscreteUniform("k", 2, 4)
+    mean = pt.as_tensor(rng.normal(size=(500, 9))) @ (z / 30.0) + k / 3.0
+    pm.Normal("y", mean, 1.0, observed=rng.normal(size=500))
+
+
+def sum_of_all():
+    z = pm.Bernoulli("z", 0.3, shape=9)
+    pm.Potential("s", pt.exp(-0.2 * z.sum()))
+
+
+def far_apart():
+    z = pm.Bernoulli("z", 0.3, shape=2)
+    pm.Normal("y", 1000.0 * z, 1.0, observed=[0.0, 1000.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "n_factors"),
+    [
+        (allocations, "PyMCNetwork", 60),
+        (regression, "PyMCNetwork", 10 + 10 + 45),
+        (sum_of_all, "PyMCTarget", None),
+        (far_apart, "PyMCTarget", None),
+    ],
+)
+def test_models_that_are_sums_of_tables_become_networks(make, kind, n_factors):
+    with pm.Model() as model:
+        make()
+    target = from_pymc(model)
+    assert type(target).__name__ == kind
+    assert getattr(target, "n_factors", None) == n_factors
+    x = np.random.default_rng(2).integers(0, target.cardinalities, (20, target.n_sites))
+    np.testing.assert_allclose(target.log_prob(x), log_p_of_model(model, target, x), rtol=1e-11)

@@ -66,6 +66,8 @@ class Block:
     scope_of : ndarray of int
         For each output, which row of `sets` has the sites that it sees.
     sets : csr_array of bool, shape (n_scopes, n_sites)
+    degree : ndarray of int
+        The degree of each output as a polynomial of the sites, or a large number.
     vague : bool
         Whether operations that are not known had to be probed.
     """
@@ -88,6 +90,7 @@ class Block:
         reader = Reader(terms, sites, model.value_vars, point)
         self.scope_of, self.sets = reader.sees
         self.unknown, self.vague = sorted(reader.unknown), bool(reader.vague.any())
+        self.degree = reader.degree
 
         flat = pt.lvector("sites")
         as_sites = {

@@ -20,16 +20,22 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic, elemwise, extra_ops, math, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.type import TensorType
+from pytensor.xtensor.basic import TensorFromXTensor
+from pytensor.xtensor.type import XTensorType
 from scipy.sparse import csr_array, eye_array, vstack
 
 # So many values of an index that is not known, or products of a matrix, are looked at one by one.
 _MOST_PLACES, _MOST_PRODUCTS = 256, 1 << 22
+_NO_DEGREE = 1 << 20  # of what is no polynomial
 _TAKES = (subtensor.Subtensor, subtensor.AdvancedSubtensor)
 _PUTS = (subtensor.IncSubtensor, subtensor.AdvancedIncSubtensor)
 _MOVES = (  # the first input, as the others say
@@ -41,7 +47,7 @@ _MOVES = (  # the first input, as the others say
     JoinDims,
     SplitDims,
 )
-_SAME = (basic.TensorFromScalar, basic.ScalarFromTensor)
+_SAME = (basic.TensorFromScalar, basic.ScalarFromTensor, TensorFromXTensor)
 
 Labels = NDArray[np.int64]
 
@@ -63,7 +69,9 @@ def pieces(terms: Sequence[Any], block: set[Any]) -> list[Any]:
     Sums are taken apart, and arrays without a variable of the block left out. Checks of parameters
     become terms of their own, 0 or -inf: they join all elements of an array otherwise.
     """
-    graph = FunctionGraph(outputs=list(terms), clone=True, copy_inputs=False)
+    plain = [t.values if isinstance(t.type, XTensorType) else t for t in terms]
+    plain = rewrite_graph(clone_replace(plain, {}), include=("lower_xtensor",))
+    graph = FunctionGraph(outputs=plain, clone=True, copy_inputs=False)
     checks = []
     while True:
         for node in graph.toposort():
@@ -213,6 +221,8 @@ class Reader:
         Of all elements of the outputs, flat; equal sets have one integer.
     vague : ndarray of bool
         Which of these elements went through an operation that is not known.
+    degree : ndarray of int
+        The degree of these elements as polynomials of the sites, or a large number.
     unknown : set of str
         The names of these operations.
     """
@@ -221,6 +231,7 @@ class Reader:
         self._n = sum(of.size for of in sites.values())
         every = eye_array(self._n, dtype=bool, format="csr")
         self._found = {v: Sees(of, every) for v, of in sites.items()}
+        self._degree = dict.fromkeys(sites, 1)
         self.unknown, vague = set[str](), set[Any]()
         enters, varies = (dependents(outputs, set(roots)) for roots in (sites, inputs))
         nodes = [node for node in toposort(outputs) if not enters.isdisjoint(node.outputs)]
@@ -235,16 +246,18 @@ class Reader:
             if not vague.isdisjoint(parts):
                 vague.update(node.outputs)
             self._found.update(zip(node.outputs, known, strict=True))
+            self._degree.update(dict.fromkeys(node.outputs, self._degree_after(node)))
         shapes = [self._shapes[out] for out in outputs]
         sizes = [int(np.prod(one)) for one in shapes]
         self.vague = np.repeat([out in vague for out in outputs], sizes)
+        self.degree = np.repeat([self._degree.get(out, 0) for out in outputs], sizes)
         self.sees = distinct(_joined([self._found.get(out) for out in outputs], shapes))
 
     def _evaluate(self, nodes: Any, outputs: Any, varies: Any, inputs: Any, point: Any) -> None:
         """Find the shapes of all variables, and values of those that do not vary."""
         variables = {v: None for node in nodes for v in (*node.inputs, *node.outputs)}
         variables.update(dict.fromkeys(outputs))
-        arrays = [v for v in variables if hasattr(v.type, "ndim") and v.type.ndim]
+        arrays = [v for v in variables if isinstance(v.type, TensorType) and v.type.ndim]
         fixed = [v for v in variables if v not in varies and hasattr(v.type, "ndim")]
         evaluate = pytensor.function(
             inputs,
@@ -257,6 +270,27 @@ class Reader:
         self._shapes = {v: () for v in variables}
         self._shapes.update({v: tuple(map(int, at)) for v, at in zip(arrays, made, strict=False)})
         self._values = dict(zip(fixed, made[len(arrays) :], strict=True))
+
+    def _degree_after(self, node: Any) -> int:
+        """Return the degree of what a node makes as a polynomial of the sites."""
+        op, degrees = node.op, [self._degree.get(i, 0) for i in node.inputs]
+        of = op.scalar_op if isinstance(op, elemwise.Elemwise) else None
+        if isinstance(of, scalar.Mul) or isinstance(getattr(op, "core_op", op), math.Dot):
+            return sum(degrees)
+        if isinstance(of, scalar.Sqr):
+            return 2 * degrees[0]
+        if isinstance(of, scalar.Pow) and np.all(self._values.get(node.inputs[1], 0) == 2):
+            return 2 * degrees[0]
+        casts = isinstance(of, scalar.Cast) and node.outputs[0].dtype == "float64"
+        linear = isinstance(of, scalar.Add | scalar.Sub | scalar.Neg | scalar.Identity) or casts
+        moves = isinstance(op, (*_MOVES, *_TAKES, *_SAME, math.Sum, basic.Split))
+        joins = isinstance(op, (basic.Join, basic.MakeVector))
+        joins |= isinstance(op, _PUTS) and not any(degrees[2:])
+        if linear or joins or (moves and not any(degrees[1:])):
+            return max(degrees)
+        if isinstance(of, scalar.TrueDiv) and not degrees[1]:
+            return degrees[0]
+        return degrees[1] if isinstance(of, scalar.Second) else _NO_DEGREE
 
     def _through(self, node: Any) -> list[Sees] | None:
         """Return what the outputs of a node see, or None if its operation is not known."""

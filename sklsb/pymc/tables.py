@@ -11,12 +11,15 @@ from sklsb.pymc.block import Block, Floats, Given, Ints
 
 # Tables are over so many sites, and have so many entries, at most.
 _MOST_SITES, _MOST_ENTRIES = 6, 4096
+# Values of log p taken to turn a model into tables.
+_MOST_TAKEN = 20_000
 
 
-def coloured(block: Block, sites: Ints) -> list[Ints]:
-    """Return classes of sites, no two of which are seen by one output."""
-    by_site = block.sets[:, sites].T.tocsr()
-    used = [set[int]() for _ in range(block.sets.shape[0])]
+def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
+    """Return classes of sites, no two of which are in one of the sets, or of those at rows."""
+    sets = block.sets if rows is None else block.sets[rows]
+    by_site = sets[:, sites].T.tocsr()
+    used = [set[int]() for _ in range(sets.shape[0])]
     classes = list[list[int]]()
     for i, site in enumerate(sites.tolist()):
         scopes = by_site.indices[by_site.indptr[i] : by_site.indptr[i + 1]].tolist()
@@ -33,6 +36,8 @@ def coloured(block: Block, sites: Ints) -> list[Ints]:
 class Tables:
     """A table for each set of sites that outputs see, filled for all sets of some colours at once.
 
+    ``rows`` are those of ``block.sets`` that count; all, if it is None.
+
     Attributes
     ----------
     n_values : ndarray of int
@@ -42,16 +47,19 @@ class Tables:
     starts : ndarray of int
         Where each table starts in the array of all entries.
     evaluations : list of (ndarray, ndarray, ndarray)
-        States at which log p is taken; the rows of ``block.sets`` whose sums are entries, and which.
+        States at which log p is taken; rows of ``block.sets`` whose sums are entries, and which.
     """
 
-    def __init__(self, block: Block, sites: Ints, colours: Sequence[Ints]):
+    def __init__(
+        self, block: Block, sites: Ints, colours: Sequence[Ints], rows: Ints | None = None
+    ):
         self.block, self.sites = block, sites
         k = self.n_values = block.high[sites] - block.low[sites] + 1
-        rows = block.sets[:, sites].tocsr()
-        rows.sort_indices()
-        scopes = [part.tolist() for part in np.split(rows.indices, rows.indptr[1:-1])]
-        self.rows = [row for row, scope in enumerate(scopes) if scope]
+        sets = block.sets[:, sites].tocsr()
+        sets.sort_indices()
+        scopes = [part.tolist() for part in np.split(sets.indices, sets.indptr[1:-1])]
+        chosen = range(len(scopes)) if rows is None else rows.tolist()
+        self.rows = [row for row in chosen if scopes[row]]
         most = max((len(scopes[row]) for row in self.rows), default=0)
         if most > _MOST_SITES:
             raise ValueError(f"needs elements that see few sites: one sees {most}")
@@ -96,3 +104,48 @@ class Tables:
                 logs[entries] = self.block.by_scope(self.block.log_p(y, *given))[rows]
         logs[np.isnan(logs)] = -np.inf
         return logs
+
+
+def whole(block: Block, given: Given) -> list[tuple[tuple[int, ...], Floats]] | None:
+    """Return tables of logarithms that add up to all outputs, or None if that takes too many.
+
+    Outputs that see more sites than a table has add up to pairs where they are polynomials of
+    degree 2, as in a linear regression.
+    """
+    n, k = block.n_sites, block.high - block.low + 1
+    sizes = np.array(
+        [np.prod(k[s], dtype=float) for s in np.split(block.sets.indices, block.sets.indptr[1:-1])]
+    )
+    large = (sizes > _MOST_ENTRIES) | (np.diff(block.sets.indptr) > _MOST_SITES)
+    wide = large[block.scope_of]
+    if block.vague or (block.degree[wide] > 2).any():
+        return None
+    pairs = (block.sets[large].astype(np.int64).T @ block.sets[large].astype(np.int64)).tocoo()
+    upper = pairs.coords[0] < pairs.coords[1]
+    if int((k - 1).sum()) + upper.sum() > _MOST_TAKEN:
+        return None
+    colours = coloured(block, np.arange(n), np.flatnonzero(~large))
+    tables = Tables(block, np.arange(n), colours, np.flatnonzero(~large))
+    if len(tables.evaluations) > _MOST_TAKEN:
+        return None
+    parts = np.split(tables.logs(block.low, given), tables.starts[1:-1])
+    found = [
+        (s, part.reshape(shape)) for (s, shape), part in zip(tables.shapes, parts, strict=True)
+    ]
+    if not wide.any():
+        return found
+
+    def taken(*changes: tuple[int, int]) -> float:
+        x = block.low.copy()
+        for i, v in changes:
+            x[i] += v
+        return float(block.log_p(x, *given)[wide].sum())
+
+    start = taken()
+    alone = [np.array([taken((i, v)) - start for v in range(k[i])]) for i in range(n)]
+    found += [((i,), table) for i, table in enumerate(alone)]
+    for i, j in zip(*(at[upper].tolist() for at in pairs.coords), strict=True):
+        if k[i] > 1 < k[j]:
+            slope = taken((i, 1), (j, 1)) - start - alone[i][1] - alone[j][1]
+            found.append(((i, j), slope * np.outer(np.arange(k[i]), np.arange(k[j]))))
+    return found

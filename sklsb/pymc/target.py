@@ -12,6 +12,10 @@ from sklsb._kernels.targets.function import only_result
 from sklsb.pymc.variables import NEEDS_PYMC, dims_and_labels, ends, kind, site_names
 from sklsb.targets._checks import MOST_VALUES
 from sklsb.targets.function import FunctionTarget
+from sklsb.targets.markov_network import MarkovNetwork
+
+# Larger powers of e are no numbers. States at which tables are compared with the model.
+_LARGEST_LOG, _N_COMPARED = 700.0, 8
 
 
 class _Variable(NamedTuple):
@@ -32,24 +36,17 @@ class _Variable(NamedTuple):
         return site_names(self.name, self.labels)
 
 
-class PyMCTarget(FunctionTarget):
-    """The free variables of a model of PyMC; `from_pymc` makes it and documents it."""
+class _OfModel:
+    """What both kinds of targets have: the variables of the model."""
 
-    def __init__(self, log_p: Any, variables: Sequence[_Variable]) -> None:
-        self._log_p = log_p  # the function of PyTensor, which can be pickled
-        self._variables = tuple(variables)
-        self._lowest = np.concatenate([v.lowest.ravel() for v in variables])
-        highest = np.concatenate([v.highest.ravel() for v in variables])
-        names = [name for v in variables for name in v.names]
-        n_states = highest - self._lowest + 1
-        super().__init__(self.function, len(names), n_states.tolist(), names=names)
-        if self._lowest.any():
-            ends = zip(self._lowest.tolist(), highest.tolist(), strict=True)
-            self.state_names = tuple(tuple(map(str, range(a, b + 1))) for a, b in ends)
+    _variables: tuple[_Variable, ...]
+    dims: Any
+    shape: Any
+    n_sites: Any
 
-    @cached_property
-    def function(self) -> Any:  # type: ignore[override]
-        return only_result(self._log_p.vm.jit_fn)
+    @property
+    def _lowest(self) -> NDArray[np.int64]:
+        return np.concatenate([v.lowest.ravel() for v in self._variables])
 
     def to_dataset(self, draws: xr.Dataset) -> xr.Dataset:
         """Return draws with the variables, values, dims and coordinates of the model.
@@ -88,7 +85,43 @@ class PyMCTarget(FunctionTarget):
         return made
 
 
-def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTarget:
+class PyMCTarget(_OfModel, FunctionTarget):
+    """The free variables of a model of PyMC; `from_pymc` makes it and documents it."""
+
+    def __init__(self, log_p: Any, variables: Sequence[_Variable]) -> None:
+        self._log_p = log_p  # the function of PyTensor, which can be pickled
+        self._variables = tuple(variables)
+        n_states, names, state_names = _values_and_names(variables)
+        super().__init__(self.function, len(names), n_states, names=names)
+        if state_names is not None:
+            self.state_names = state_names
+
+    @cached_property
+    def function(self) -> Any:  # type: ignore[override]
+        return only_result(self._log_p.vm.jit_fn)
+
+
+class PyMCNetwork(_OfModel, MarkovNetwork):
+    """The same of a model whose log p is a sum of tables."""
+
+    def __init__(self, factors: Any, variables: Sequence[_Variable]) -> None:
+        self._variables = tuple(variables)
+        n_states, names, state_names = _values_and_names(variables)
+        super().__init__(n_states, factors, names, state_names)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("MarkovNetwork", "PyMCNetwork", 1)
+
+
+def _values_and_names(variables: Sequence[_Variable]) -> tuple[list[int], list[str], Any]:
+    low = np.concatenate([v.lowest.ravel() for v in variables])
+    high = np.concatenate([v.highest.ravel() for v in variables])
+    values = tuple(tuple(map(str, range(a, b + 1))) for a, b in zip(low, high, strict=True))
+    names = [name for v in variables for name in v.names]
+    return (high - low + 1).tolist(), names, values if low.any() else None
+
+
+def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> Any:
     r"""Convert a model of PyMC whose free variables are all discrete.
 
     .. math:: p(x) \propto \exp(\mathtt{model.logp}(l + x)), \qquad x_i \in \{0, \dots, h_i - l_i\}
@@ -109,7 +142,8 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
 
     Returns
     -------
-    FunctionTarget
+    Target
+        A `MarkovNetwork` where log p is a sum of tables over few sites, else a `FunctionTarget`.
         Its sites are the elements of the free variables, in the order of the model, with names as
         in ArviZ: ``z``, ``z[a]``, ``z[0, 1]``. Evidence for `Target.condition`, and names of values
         if x is not the value itself, are in the values of the model.
@@ -129,7 +163,7 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
 
     See Also
     --------
-    FunctionTarget : any function as log p, and what a transition costs.
+    sklsb.pymc.DiscreteStep : for models that have continuous variables, too.
 
     Notes
     -----
@@ -137,8 +171,13 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
     ``DiscreteUniform``, ``Binomial``, ``BetaBinomial`` and ``HyperGeometric``, if the parameters
     they depend on are constants or data.
 
-    PyTensor compiles log p by numba when the target is made, which takes seconds. Chains start at
-    random states; if PyMC finds these impossible, at ``model.initial_point()``.
+    Which elements of the terms of log p see which sites is read off the graph of PyTensor. Where
+    each sees few, or is a polynomial of degree 2 as in a linear regression with known
+    coefficients, log p is taken apart into tables, and compared with the model at a few states.
+    Samplers then are as fast as on any `MarkovNetwork`, and all exact answers are at hand.
+
+    Else log p is evaluated as a whole. Chains start at random states; if PyMC finds these
+    impossible, at ``model.initial_point()``.
 
     Examples
     --------
@@ -177,6 +216,9 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
         variables.append(v)
         first += v.lowest.size
     log_p = clone_replace([_frozen(model.logp())], values)[0].astype("float64")
+    factors = _factors(model, variables, start, [flat], log_p)
+    if factors is not None:
+        return PyMCNetwork(factors, variables)
     target = PyMCTarget(pm.compile([flat], log_p, mode="NUMBA"), variables)
     try:
         target.draw_state(np.random.default_rng(0))
@@ -184,6 +226,39 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> PyMCTar
         at = [np.ravel(start[value.name]) for value in values]
         target.initial_state = np.concatenate(at) - target._lowest
     return target
+
+
+def _factors(model: Any, variables: Any, start: Any, inputs: Any, log_p: Any) -> Any:
+    """Return log p as factors of a network, or None if it is no sum of tables that are not large.
+
+    It is compared with log p as PyMC computes it at a few states.
+    """
+    import pymc as pm
+    from pytensor.compile.mode import Mode
+
+    from sklsb.pymc.block import Block
+    from sklsb.pymc.tables import whole
+
+    block = Block(model, model.free_RVs, start)
+    block.low = np.concatenate([v.lowest.ravel() for v in variables])
+    block.high = np.concatenate([v.highest.ravel() for v in variables])
+    tables = whole(block, block.given(start))
+    if not tables:
+        return None
+    f = pm.compile(inputs, log_p, mode=Mode(linker="py", optimizer="fast_compile"))
+    rng, n = np.random.default_rng(0), block.high - block.low + 1
+    states = [np.zeros_like(n), *(rng.integers(0, n) for _ in range(_N_COMPARED))]
+    sums = [sum(float(t[tuple(x[list(s)])]) for s, t in tables) for x in states]
+    with np.errstate(all="ignore"):
+        wanted = [float(f(x)) for x in states]
+    constants = [w - s for w, s in zip(wanted, sums, strict=True) if np.isfinite(w)]
+    if not constants or np.isfinite(sums).tolist() != np.isfinite(wanted).tolist():
+        return None
+    share = constants[0] / len(tables)
+    logs = np.concatenate([t[t > -np.inf] + share for _, t in tables])
+    if np.ptp(constants) > 1e-8 * (1 + abs(constants[0])) or np.abs(logs).max() > _LARGEST_LOG:
+        return None
+    return [(s, np.exp(t + share)) for s, t in tables]
 
 
 def _check(model: Any, bounds: Any) -> None:
