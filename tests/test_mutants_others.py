@@ -283,8 +283,8 @@ MUTANTS = {
     ),
     "the highest value of a variable left out": Mutant(
         "pymc/target.py",
-        "n_states = highest - self._lowest + 1",
-        "n_states = highest - self._lowest",
+        "return (high - low + 1).tolist(), names",
+        "return (high - low).tolist(), names",
         check_pymc,
         "ends included",
     ),
