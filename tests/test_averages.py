@@ -98,7 +98,9 @@ CASES = {
 
 # Each case compiles its transitions twice, with and without sums. Every rule stays, on one view.
 SLOW = (
+    "k values",
     "evidence",
+    "a network with zeros",
     "redraws of blocks",
     "observed",
     "columns",

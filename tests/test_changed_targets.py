@@ -41,7 +41,7 @@ def fast(**parameters):
 
 
 def tempering(**parameters):
-    return ParallelTempering(GibbsSampler("systematic"), **COMMON, **parameters)
+    return ParallelTempering(**COMMON, **parameters)
 
 
 SAMPLERS = {

@@ -274,8 +274,15 @@ GRIDS = {
 }
 
 
+# Degrees 6 and 8 compile kernels of their own.
 @pytest.mark.parametrize("evidence", [None, {0: 1, 7: -1, 8: 1}])
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in ("cubic", "king's moves") else ())
+        for n in GRIDS
+    ],
+)
 def test_draws_are_those_of_kept_local_fields(name, evidence):
     """Two kernels with nothing in common but the decision, on the same numbers."""
     found = []

@@ -502,7 +502,8 @@ def test_numpy_booleans():
 def test_explorers_are_made_for_their_target():
     small, large = Ising(np.zeros((2, 2))), Ising.lattice(np.zeros((8, 8)), coupling=0.3)
     explorer = LSBSampler("sqrt").fit(small)
-    tempering = sklsb.ParallelTempering(explorer, n_replicas=3, n_chains=2, random_state=0)
+    settings = {"n_replicas": 3, "n_chains": 2, "crossover": False, "random_state": 0}
+    tempering = sklsb.ParallelTempering(explorer, **settings)
     assert tempering.fit(large).sample(20).x.shape == (2, 20, 8, 8)
     for settings in ({"rejection_free": True}, {"factors": np.ones(64)}):
         wrong = sklsb.ParallelTempering(LSBSampler("sqrt", **settings))

@@ -214,7 +214,7 @@ def test_balance_of_the_formula(name, balancing):
         assert (matrix[~same] == 0).all()
 
 
-DEAR = ("potts", "evidence", "machine", "selection")
+DEAR = ("potts", "evidence", "machine", "selection", "evidence on a function")
 
 
 @pytest.mark.parametrize("n_partners", [1, 9])

@@ -124,7 +124,7 @@ def test_impossible_values_of_a_potts_model_are_excluded_at_every_level():
         assert domains.log_size == pytest.approx(np.log(2) * domains.free.size)
 
 
-@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("guided", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_tempering_of_a_potts_model_with_impossible_values(guided):
     target = potts_of_half()
     # What no variable may have is of probability 0 in the reference, too.
@@ -510,6 +510,7 @@ def test_layers_at_every_temperature_cross_between_modes():
 # ----------------------------------------------------------------- the reference
 
 
+@pytest.mark.slow  # the scans are measured above
 def test_a_reference_shortens_the_way():
     """A product of the marginals of a field that is nearly all of the target."""
     field = np.linspace(-2.0, 2.0, 12).reshape(3, 4)

@@ -431,7 +431,6 @@ SMALL = {
 }
 SAMPLERS = {
     **{name: LSBSampler(name, n_burn_in=60) for name in ("barker", "sqrt", "min", "max")},
-    "mixture": LSBSampler("mixture", n_burn_in=60),
     "lazy": LSBSampler("max", n_burn_in=60, lazy=0.3),
 }
 
@@ -439,6 +438,13 @@ SAMPLERS = {
 @pytest.mark.parametrize(("sampler", "target"), pairs(SAMPLERS, SMALL))
 def test_sampler(sampler, target):
     check_sampler(sampler, target)
+
+
+# What learns compiles some kernels more. Objectives and their gradients are measured below.
+@pytest.mark.slow
+@pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
+def test_sampler_that_learns(target):
+    check_sampler(LSBSampler("mixture", n_burn_in=60), target)
 
 
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)
