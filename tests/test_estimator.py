@@ -108,37 +108,43 @@ def same_chains(one, other, n=40):
 
 # ----------------------------------------------------------------- scikit-learn's own checks
 
-ARRAY = "fit takes a Target, not an array X"
-NOT_FOR_ARRAYS = {
-    name: ARRAY
-    for name in (
-        "check_complex_data",
-        "check_dict_unchanged",
-        "check_dont_overwrite_parameters",
-        "check_dtype_object",
-        "check_estimators_dtypes",
-        "check_estimators_empty_data_messages",
-        "check_estimators_fit_returns_self",
-        "check_estimators_nan_inf",
-        "check_estimators_overwrite_params",
-        "check_estimators_pickle",
-        "check_f_contiguous_array_estimator",
-        "check_fit1d",
-        "check_fit2d_1feature",
-        "check_fit2d_1sample",
-        "check_fit2d_predict1d",
-        "check_fit_check_is_fitted",
-        "check_fit_idempotent",
-        "check_fit_score_takes_y",
-        "check_methods_sample_order_invariance",
-        "check_methods_subset_invariance",
-        "check_n_features_in",
-        "check_n_features_in_after_fitting",
-        "check_pipeline_consistency",
-        "check_positive_only_tag_during_fit",
-        "check_readonly_memmap_input",
-    )
-}
+# What gives `fit` an array X.
+NOT_FOR_ARRAYS = (
+    "check_complex_data",
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
+    "check_dtype_object",
+    "check_estimators_dtypes",
+    "check_estimators_empty_data_messages",
+    "check_estimators_fit_returns_self",
+    "check_estimators_nan_inf",
+    "check_estimators_overwrite_params",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_fit1d",
+    "check_fit2d_1feature",
+    "check_fit2d_1sample",
+    "check_fit2d_predict1d",
+    "check_fit_check_is_fitted",
+    "check_fit_idempotent",
+    "check_fit_score_takes_y",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_n_features_in",
+    "check_n_features_in_after_fitting",
+    "check_pipeline_consistency",
+    "check_positive_only_tag_during_fit",
+    "check_readonly_memmap_input",
+)
+
+
+def check_as_scikit_learn(estimator, check):
+    """Make a check, or see that it fails at an array; a report of each failure would take long."""
+    if isinstance(estimator, OfArrays) or check.func.__name__ not in NOT_FOR_ARRAYS:
+        check(estimator)
+    else:
+        with pytest.raises((TypeError, AssertionError, ValueError)):
+            check(estimator)
 
 
 class OfArrays:
@@ -190,11 +196,10 @@ class ArraySwapSampler(OfArrays, SwapSampler):
         ArrayHammingBallSampler(4, n_burn_in=20),
         ArrayClusterSampler(n_burn_in=20),
         ArraySwapSampler(n_burn_in=20),
-    ],
-    expected_failed_checks=lambda e: {} if isinstance(e, OfArrays) else NOT_FOR_ARRAYS,
+    ]
 )
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    check_as_scikit_learn(estimator, check)
 
 
 # ----------------------------------------------------------------- parameters
