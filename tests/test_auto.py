@@ -118,7 +118,7 @@ SLOW = ("selection", "evidence")
 def test_draws_are_exact(name):
     target = EXACT[name]
     # Learning on a function of the user takes seconds, and so do draws.
-    short, n = ({"n_burn_in": 300}, 1000) if name == "function" else ({}, 4000)
+    short, n = ({"n_burn_in": 100}, 1000) if name == "function" else ({}, 4000)
     draws = fitted(target, **short).sample(n, thin="auto")
     x = exact.states(target)
     p = exact.probabilities(target)

@@ -671,8 +671,7 @@ class Failing:
         return -0.2 * float(x.sum())
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("nth", [1, 2, 7, 30])
+@pytest.mark.parametrize(("nth", "n_jobs"), [(1, 1), (2, 2), (7, 1), (30, 2)])
 @pytest.mark.parametrize(
     ("outcome", "error", "message"),
     [

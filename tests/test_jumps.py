@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.linalg
-from models import dense, ising, potts
+from models import dense, ising, pairs, potts
 
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
@@ -72,10 +72,8 @@ def timed(target, function, factors=None, time=1.0):
 # ----------------------------------------------------------------- steps with factors
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_steps_with_factors_are_exact(name, function):
-    target = TARGETS[name]
+@pytest.mark.parametrize(("function", "target"), pairs(FUNCTIONS, TARGETS))
+def test_steps_with_factors_are_exact(function, target):
     testing.check_rule(balanced(target, function, 0.1, factors_of(target)), target)
 
 
@@ -100,10 +98,8 @@ def test_weights_by_hand():
 # ----------------------------------------------------------------- the jump process
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_jumps_are_exact(name, function):
-    target = TARGETS[name]
+@pytest.mark.parametrize(("function", "target"), pairs(FUNCTIONS, TARGETS))
+def test_jumps_are_exact(function, target):
     testing.check_rule(timed(target, function, factors_of(target), 1.7), target)
 
 

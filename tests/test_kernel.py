@@ -169,9 +169,13 @@ def test_production_step_on_every_graph_of_up_to_four_vertices(kind, function):
         check_step(function, ising(graph, kind))
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_production_step_on_ten_sites(function):
-    check_step(function, dense(10))
+# By the function only the table differs; they are all measured above.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ("max", "mlp") else pytest.mark.slow) for n in FUNCTIONS],
+)
+def test_production_step_on_ten_sites(name):
+    check_step(FUNCTIONS[name], dense(10))
 
 
 @pytest.mark.parametrize("lazy", [0.5, 0.3, 2.0**-40, 1 - 2.0**-20])

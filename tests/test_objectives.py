@@ -322,9 +322,9 @@ def test_a_constant_in_log_p_leaves_theta_bit_equal(model, name):
     cls = type(target)
     shifted = cls(loops(target.couplings.toarray()), target.field)
     assert shifted.constant > 1e5
-    for function in (Mixture(), "learned"):
+    for function in (Mixture(),) if model == "potts" else ("learned",):
         one, other = (
-            LSBSampler(function, objective=name, n_burn_in=200, random_state=0).fit(model)
+            LSBSampler(function, objective=name, n_burn_in=100, random_state=0).fit(model)
             for model in (target, shifted)
         )
         moving = one.burn_in_balancing_.theta

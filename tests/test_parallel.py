@@ -143,13 +143,15 @@ def test_in_processes():
         same(sample_chains(sampler, 20, n_chains=5, thin=2), expected)
 
 
-def test_on_a_cluster(tmp_path):
+# Processes import all again. Those of joblib are in the commit tier, above.
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_on_a_cluster(tmp_path, processes):
     pytest.importorskip("zarr")
     distributed = pytest.importorskip("distributed", reason="needs the extra 'distributed'")
     sampler = fitted("function")
     expected = sample_chains(sampler, 20, n_chains=5, thin=2)
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None
     )
     with cluster, distributed.Client(cluster), joblib.parallel_config(backend="dask"):
         same(sample_chains(sampler, 20, n_chains=5, thin=2), expected)

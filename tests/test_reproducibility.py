@@ -153,7 +153,7 @@ def test_any_segment(monkeypatch, name):
     for segment in (7, 119) if name == "fast" else (1, 7, 100, 119, 120, 121):
         for module in (_run, _burn_in):  # _burn_in: of the burn-in
             monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_uniforms)
-        for n_jobs in (None, 2):
+        for n_jobs in (None, 2) if segment in (7, 119) else (None,):
             assert everything(stored(name, n_jobs), *calls) == wanted(name, *calls)
         if name in FIXED and segment in (1, 7, 119):
             assert everything(fitted_as(name), *calls) == wanted(name, *calls)
@@ -377,16 +377,16 @@ warnings.simplefilter("ignore")
 common = {"n_chains": 3, "n_burn_in": 60, "random_state": 1}
 digest = hashlib.sha256()
 graph = nx.Graph([("b", "a"), ("c", "a"), ("d", "b")])
-for target in (Ising(graph, 0.3), Ising.lattice(np.linspace(-1, 1, 20).reshape(4, 5), 0.2)):
-    for sampler in (
-        LSBSampler("sqrt", **common),
-        LSBSampler("learned", **common),
-        GibbsSampler("chromatic", **common),
-        HammingBallSampler(3, **common),
-    ):
-        sampler.fit(target)
-        digest.update(sampler.sample(50)["x"].values.tobytes())
-        digest.update(sampler.sample_stats_["lp"].values.tobytes())
+named, lattice = Ising(graph, 0.3), Ising.lattice(np.linspace(-1, 1, 20).reshape(4, 5), 0.2)
+for sampler, target in (
+    (LSBSampler("sqrt", **common), named),
+    (LSBSampler("learned", **common), lattice),
+    (GibbsSampler("chromatic", **common), named),
+    (HammingBallSampler(3, **common), lattice),
+):
+    sampler.fit(target)
+    digest.update(sampler.sample(50)["x"].values.tobytes())
+    digest.update(sampler.sample_stats_["lp"].values.tobytes())
 print(digest.hexdigest())
 """
 

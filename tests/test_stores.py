@@ -173,7 +173,7 @@ def kill_and_resume(folder, n, seed):
 
 
 def test_killed_at_random_moments(tmp_path):
-    found = kill_and_resume(tmp_path, 6, 0)
+    found = kill_and_resume(tmp_path, 4, 0)
     assert (found[:, 0] > 0).any()
 
 
@@ -192,7 +192,7 @@ def interrupt(folder, n, seed):
 
 
 def test_interrupted_at_random_moments(tmp_path):
-    assert interrupt(tmp_path, 4, 0)[:, 0].max() < 1.0
+    assert interrupt(tmp_path, 2, 0)[:, 0].max() < 1.0
 
 
 @pytest.mark.slow

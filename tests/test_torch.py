@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not
 
 from exact_matrices import spectral_gap  # noqa: E402
 from local_step import check_matrix, check_step  # noqa: E402
-from models import POTTS_KINDS, potts  # noqa: E402
+from models import POTTS_KINDS, pairs, potts  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
@@ -171,15 +171,24 @@ def both_ensembles(target, n_chains):
 # ----------------------------------------------------------------- exactness
 
 
+STEPS = {
+    f"{name}-{n_flips}": (balancing, lazy, n_flips)
+    for name, balancing, lazy in (
+        ("barker", "barker", 0.0),
+        ("max", "max", 0.2),
+        ("mlp", Network(), 0.0),
+    )
+    for n_flips in (1, 2, 3)
+}
+
+
 @quiet
-@pytest.mark.parametrize("n_flips", [1, 2, 3])
-@pytest.mark.parametrize("name", TARGETS)
-def test_sampler_is_exact(name, n_flips):
-    target = TARGETS[name]
-    for balancing, lazy in (("barker", 0.0), ("max", 0.2), (Network(), 0.0)):
-        sampler = LSBSampler(balancing, fast=True, n_flips=n_flips, n_burn_in=20, lazy=lazy)
-        check_matrix(sampler, target)
-        check_step(sampler.set_params(random_state=0), target)
+@pytest.mark.parametrize(("step", "target"), pairs(STEPS, TARGETS))
+def test_sampler_is_exact(step, target):
+    balancing, lazy, n_flips = step
+    sampler = LSBSampler(balancing, fast=True, n_flips=n_flips, n_burn_in=20, lazy=lazy)
+    check_matrix(sampler, target)
+    check_step(sampler.set_params(random_state=0), target)
 
 
 @quiet
@@ -712,7 +721,7 @@ def test_kernels_take_the_decisions_of_torch_alone(name, n_flips):
     if isinstance(target, RBM):
         alone.walkers.model._on_cpu = False
     for function, lazy in ((Barker(), 0.2), (Network(), 0.0), (Sqrt(), 0.1)):
-        uniforms = rng.random((5, 200, 2))
+        uniforms = rng.random((5, 100, 2))
         for ensemble in (compiled, alone):
             ensemble.start(Balanced(function.table(), lazy))
             ensemble.advance(uniforms)
@@ -1127,8 +1136,7 @@ class Energy(torch.nn.Module):
 
 
 @quiet
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(("fast", "training"), [(True, True), (False, False)])
 def test_a_module_is_left_as_it_was(fast, training):
     module = Energy()
     module.train(training)
