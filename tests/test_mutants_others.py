@@ -57,6 +57,25 @@ def check_rule(package):
     package.testing.check_rule(rule, pair(package), n_continuations=4)
 
 
+def check_step(package):
+    """A right step is enumerated, or counted, and a wrong one found."""
+    check = package.testing.check_step
+    p = np.array([0.6, 0.3, 0.1])
+    own = np.random.default_rng(3)
+
+    def log_p(x):
+        return np.log(p[x[:, 0]])
+
+    def step(state, rng, power=1.0):
+        there = rng.integers(3, size=1)
+        return there if rng.random() < (p[there[0]] / p[state[0]]) ** power else state
+
+    assert check(step, log_p, 3).enumerated, "a right step is enumerated"
+    assert not check(lambda x, rng: step(x, own), log_p, 3, n_calls=2000).enumerated
+    with pytest.raises(AssertionError, match="invariant: p P is"):
+        check(lambda x, rng: step(x, rng, 2.0), log_p, 3)
+
+
 def check_sampler(package):
     settings = {"n_burn_in": 10, "n_chains": 2, "init": "uniform"}
     package.testing.check_sampler(package.GibbsSampler("systematic", **settings), pair(package), 10)
@@ -202,11 +221,35 @@ MUTANTS = {
         "DID NOT RAISE|graph does not join variables",
     ),
     "boxes of numbers that weigh the same": Mutant(
-        "testing/_rules.py",
+        "testing/_cells.py",
         "self.mass = np.repeat(self.mass, count) * length",
         "self.mass = np.repeat(self.mass / count, count)",
         check_rule,
         "stationarity of the step",
+    ),
+    "measured matrices of other states": Mutant(
+        "testing/_rules.py",
+        "outcomes, target.log_prob(x) > -np.inf, type",
+        "outcomes, target.log_prob(x) < 0.0, type",
+        check_rule,
+        "stationarity of the step",
+    ),
+    "chosen numbers that are handed out twice": Mutant(
+        "testing/_steps.py", "self.used += n", "self.used += n > 1", check_step, "enumerated"
+    ),
+    "wrong steps of which the defect is overlooked": Mutant(
+        "testing/_steps.py",
+        "report.defect <= _ROUNDING,",
+        "report.defect <= 1.0,",
+        check_step,
+        "DID NOT RAISE",
+    ),
+    "transitions counted from uniform states": Mutant(
+        "testing/_steps.py",
+        "start = rng.choice(p.size, n, p=p)",
+        "start = rng.choice(p.size, n)",
+        check_step,
+        "invariant",
     ),
     "every third draw, the first one included": Mutant(
         "testing/_samplers.py", "x[:, 2::3]", "x[:, ::3]", check_sampler, "draws 3 apart"

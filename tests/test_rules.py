@@ -35,6 +35,7 @@ from sklsb.ensembles.rules import (
 )
 from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.extending import implements
+from sklsb.testing import _cells as cells_of
 from sklsb.testing import _rules as measuring
 
 INF = np.inf
@@ -383,15 +384,15 @@ def check_edges(rule, target, n_corners=200):
     """At the ends of each number and on both sides of its breakpoints no state is impossible."""
     x = exact.states(target)
     possible = target.log_prob(x) > -INF
-    outcomes = measuring._Outcomes(target, rule)
-    cells = measuring._Cells(np.flatnonzero(possible), rule.facts.n_uniforms)
+    outcomes = measuring.outcomes_of(rule, target, x)
+    cells = cells_of.Cells(np.flatnonzero(possible), rule.facts.n_uniforms)
     ends = np.array([0.0, 2.0**-53, LAST])
     rng = np.random.default_rng(0)
     corners = rng.choice(np.append(ends, 0.5), size=(n_corners, rule.facts.n_uniforms))
     start = np.repeat(cells.start, n_corners)
     assert possible[outcomes.ends(start, np.tile(corners, (cells.start.size, 1)))].all()
     for at in range(rule.facts.n_uniforms):
-        edges = measuring._edges(cells, at, outcomes)
+        edges = cells_of.edges_of(cells, at, outcomes)
         for later in (0.0, LAST, None):
             numbers = np.repeat(cells.numbers, [2 * edge.size + 3 for edge in edges], axis=0)
             start = np.repeat(cells.start, [2 * edge.size + 3 for edge in edges])

@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from scipy.stats import chi2
 
 from sklsb import exact
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
+_FEWEST_EXPECTED = 20.0  # to be counted alone
 
 
 def expect(condition: Any, message: str) -> None:
@@ -71,3 +73,18 @@ def expect_invariant(
         flow = p[:, None] * matrix
         what = f"detailed balance of the {which}, p(x) P(x, x') at (x, x')"
         expect_near(flow, flow.T, gate, what)
+
+
+def chance_of_counts(found: Any, means: Array, variances: Array | None = None) -> float:
+    """Return the chance that counts are at least as far from their means, by chi-square.
+
+    Rare ones are counted together; variances are the means, if not given.
+    """
+    often = means >= _FEWEST_EXPECTED
+    means, seen, spread = (
+        np.append(part[often], part[~often].sum())
+        for part in (means, found, means if variances is None else variances)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(spread > 0.0, np.square(seen - means) / spread, 0.0)
+    return float(chi2.sf(terms.sum(), max(1, often.sum())))

@@ -1,0 +1,307 @@
+"""check_step: steps of any package, right ones and wrong ones."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from sklsb import GibbsSampler, MarkovNetwork
+from sklsb.testing import check_step, measured_matrix
+
+P = np.array([0.8, 0.15, 0.05])
+LOG_P = np.log(P)
+
+
+def one(x):
+    return LOG_P[x[:, 0]]
+
+
+SIZES = [2, 2]
+TABLES = MarkovNetwork([3, 2], [((0, 1), [[0.3, 1.0], [0.7, 0.2], [0.1, 0.5]])])
+
+
+def glass(x):
+    """Two spins, a coupling and fields."""
+    s = 2.0 * np.asarray(x) - 1.0
+    return s @ [0.4, -0.7] + 0.6 * s[:, 0] * s[:, 1]
+
+
+def log_p(state):
+    return float(glass(np.asarray(state)[None])[0])
+
+
+def flipped(state, i):
+    there = state.copy()
+    there[i] = 1 - there[i]
+    return there
+
+
+# ----------------------------------------------------------------- right ones
+
+
+def metropolis(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if math.log(rng.random()) < log_p(there) - log_p(state) else state
+
+
+def in_place(state, rng):
+    i = int(rng.integers(0, 2))
+    there = flipped(state, i)
+    if rng.exponential() > log_p(state) - log_p(there):
+        state[i] = there[i]
+    return state
+
+
+def heat_bath(state, rng):
+    i = rng.choice(2)
+    r = math.exp(log_p(flipped(state, i)) - log_p(state))
+    return flipped(state, i) if rng.uniform() < r / (1.0 + r) else state
+
+
+def sweep(state, rng):
+    for i in range(2):
+        r = math.exp(log_p(flipped(state, i)) - log_p(state))
+        state = flipped(state, i) if rng.random() < r / (1.0 + r) else state
+    return state
+
+
+def shuffled_sweep(state, rng):
+    for i in rng.permutation(2):
+        r = math.exp(log_p(flipped(state, i)) - log_p(state))
+        state = flipped(state, i) if rng.random() < r / (1.0 + r) else state
+    return state
+
+
+def barker_pairs(state, rng):
+    sites = rng.choice(2, size=2, replace=False)
+    there = state.copy()
+    there[sites] = 1 - there[sites]
+    if rng.random() < 0.5:
+        there = flipped(state, sites[0])
+    r = math.exp(log_p(there) - log_p(state))
+    return there if rng.random() < r / (1.0 + r) else state
+
+
+def balanced(state, rng, g=np.sqrt):
+    """The locally balanced step."""
+
+    def weights(x):
+        return g([math.exp(log_p(flipped(x, i)) - log_p(x)) for i in range(2)])
+
+    w = weights(state)
+    i = rng.choice(2, p=w / w.sum())
+    there = flipped(state, i)
+    return there if rng.random() < w.sum() / weights(there).sum() else state
+
+
+def gumbel(state, rng):
+    """Heat bath by the largest of perturbed log-probabilities; curved boundaries."""
+    i = rng.integers(2)
+    both = [flipped(state, i), state]
+    return both[int(np.argmax([log_p(x) + rng.gumbel() for x in both]))]
+
+
+def by_numbers_of_its_own(state, rng):
+    own = by_numbers_of_its_own.rng
+    return metropolis(state, own)
+
+
+by_numbers_of_its_own.rng = np.random.default_rng(7)
+
+
+def slices(state, rng):
+    level = log_p(state) + math.log(rng.random())
+    above = [x for x in np.ndindex(2, 2) if log_p(x) >= level]
+    return above[rng.integers(len(above))]
+
+
+def rejection(state, rng):
+    i, most = rng.integers(2), max(log_p(state), 4.0)
+    while True:
+        there = state.copy()
+        there[i] = rng.integers(2)
+        if math.log(rng.random()) < log_p(there) - most:
+            return there
+
+
+RIGHT = {
+    step: "enumerated"
+    for step in (
+        metropolis,
+        in_place,
+        heat_bath,
+        sweep,
+        shuffled_sweep,
+        barker_pairs,
+        balanced,
+        slices,
+    )
+} | dict.fromkeys((gumbel, by_numbers_of_its_own, rejection), "counted")
+
+
+@pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
+def test_right_steps_are_not_accused(step):
+    reversible = step is not sweep
+    report = check_step(step, glass, SIZES, reversible=reversible, n_calls=30_000)
+    assert report.enumerated == (RIGHT[step] == "enumerated")
+    gate = 1e-12 if report.enumerated else 0.01
+    assert report.defect < gate
+    assert report.asymmetry < gate if reversible else report.asymmetry > 1e-3
+
+
+def test_the_matrix_is_that_of_the_formula():
+    p = np.exp(glass(np.array([*np.ndindex(2, 2)])))
+    expected = np.zeros((4, 4))
+    for a in range(4):
+        for i in range(2):
+            b = a ^ (2 >> i)
+            expected[a, b] = min(1.0, p[b] / p[a]) / 2.0
+        expected[a, a] = 1.0 - expected[a].sum()
+    found = check_step(metropolis, glass, SIZES).matrix
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-13)
+
+
+# ----------------------------------------------------------------- wrong ones
+
+
+def proportional(state, rng):
+    """Proposes other values in proportion to p; divides by what has been rescaled before."""
+    others = P.copy()
+    own, others[state[0]] = others[state[0]], 0.0
+    others /= 1.0 - own
+    there = rng.choice(3, p=others)
+    return np.array([there]) if rng.random() < (1.0 - own) / (1.0 - others[there]) else state
+
+
+def without_correction(state, rng):
+    w = np.sqrt([math.exp(log_p(flipped(state, i)) - log_p(state)) for i in range(2)])
+    return flipped(state, rng.choice(2, p=w / w.sum()))
+
+
+def squared(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if math.log(rng.random()) < 2.0 * (log_p(there) - log_p(state)) else state
+
+
+def both_signs(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if math.log(rng.random()) < abs(log_p(there) - log_p(state)) else state
+
+
+def stale(state, rng):
+    """A sweep whose probabilities are all of the state it began at."""
+    r = [math.exp(log_p(flipped(state, i)) - log_p(state)) for i in range(2)]
+    flips = [rng.random() < a / (1.0 + a) for a in r]
+    return np.where(flips, 1 - state, state)
+
+
+def until_accepted(state, rng):
+    while True:
+        there = flipped(state, rng.integers(2))
+        if math.log(rng.random()) < log_p(there) - log_p(state):
+            return there
+
+
+def uneven(state, rng):
+    """Proposes site 0 more often where it is 1."""
+    i = rng.choice(2, p=[0.7, 0.3] if state[0] else [0.3, 0.7])
+    there = flipped(state, i)
+    return there if math.log(rng.random()) < log_p(there) - log_p(state) else state
+
+
+def rounded(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if math.log(rng.random()) < round(log_p(there) - log_p(state)) else state
+
+
+def greedy(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if log_p(there) > log_p(state) or rng.random() < 0.1 else state
+
+
+def gumbel_of_half(state, rng):
+    i = rng.integers(2)
+    both = [flipped(state, i), state]
+    return both[int(np.argmax([log_p(x) + 0.5 * rng.gumbel() for x in both]))]
+
+
+WRONG = (
+    without_correction,
+    squared,
+    both_signs,
+    stale,
+    until_accepted,
+    uneven,
+    rounded,
+    greedy,
+    gumbel_of_half,
+)
+
+
+@pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
+def test_wrong_steps_are_found(step):
+    with pytest.raises(AssertionError, match="the step does not leave p invariant"):
+        check_step(step, glass, SIZES, n_calls=30_000)
+
+
+def test_a_published_fault_is_found():
+    matrix = np.zeros((3, 3))
+    for x in range(3):
+        for y in {0, 1, 2} - {x}:
+            proposed = P[y] / (1.0 - P[x])
+            matrix[x, y] = proposed * min(1.0, (1.0 - P[x]) / (1.0 - proposed))
+        matrix[x, x] = 1.0 - matrix[x].sum()
+    long_run = np.linalg.matrix_power(matrix, 1000)[0].round(4).tolist()
+    assert np.allclose(long_run, (0.582, 0.360, 0.058), atol=1e-3)
+    with pytest.raises(AssertionError, match=re.escape(f"it draws {long_run} in place of [0.8, ")):
+        check_step(proportional, one, 3)
+
+
+def test_a_sweep_is_not_reversible():
+    with pytest.raises(AssertionError, match=r"not reversible: p\(x\) P\(x, x'\) is"):
+        check_step(sweep, glass, SIZES, reversible=True)
+
+    def counted(state, rng):
+        return sweep(state, by_numbers_of_its_own.rng)
+
+    with pytest.raises(AssertionError, match=r"not reversible: of 20000 transitions"):
+        check_step(counted, glass, SIZES, reversible=True, n_calls=20_000)
+
+
+def test_parts_that_are_never_left_are_told():
+    def first(state, rng):
+        r = math.exp(log_p(flipped(state, 0)) - log_p(state))
+        return flipped(state, 0) if rng.random() < r / (1.0 + r) else state
+
+    with pytest.raises(AssertionError, match=r"not between \[0, 0\] and \[0, 1\] and back"):
+        check_step(first, glass, SIZES)
+    assert check_step(first, glass, SIZES, irreducible=False).defect < 1e-12
+
+
+def test_wrong_returns_are_told():
+    even = MarkovNetwork([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
+    for returned, text in (
+        (np.array([0, 1]), r"from \[0, 0\] the step goes to \[0, 1\]"),
+        (np.array([0, 2]), r"goes to \[0, 2\]"),
+        (np.array([0.5, 0.0]), r"goes to \[0.5, 0.0\]"),
+        (0, "goes to 0"),
+        (None, "goes to None"),
+    ):
+        with pytest.raises(AssertionError, match=text):
+            check_step(lambda state, rng, there=returned: there, even)
+
+
+def test_targets_are_taken():
+    log_p = TABLES.log_prob
+
+    def step(state, rng):
+        i = rng.integers(2)
+        there = np.repeat(state[None], TABLES.cardinalities[i], axis=0)
+        there[:, i] = np.arange(len(there))
+        p = np.exp(log_p(there) - log_p(there).max())
+        return there[rng.choice(len(there), p=p / p.sum())]
+
+    found = check_step(step, TABLES, reversible=True).matrix
+    rule = GibbsSampler("random", n_burn_in=1, n_chains=1).fit(TABLES).run_.ensemble.rule
+    np.testing.assert_allclose(found, measured_matrix(rule, TABLES), rtol=0.0, atol=1e-12)
