@@ -33,8 +33,8 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import absorb, prune, strike
-from sklsb.exact.elimination.schedule import Route
-from sklsb.exact.elimination.slicing import HOPELESS, cliques, log2_work_of, work_of
+from sklsb.exact.elimination.schedule import BucketTree, Route
+from sklsb.exact.elimination.slicing import HOPELESS
 from sklsb.exact.elimination.trees import ContractionTree
 from sklsb.exceptions import ModelWarning
 from sklsb.samplers._run.warnings import exact_hint
@@ -626,7 +626,7 @@ def test_what_was_lost_before_a_message_of_zeros_is_not_forgotten():
     ]
     network = MarkovNetwork([2] * 7, tables)
     _, _, log_z, _ = enumerated(network)
-    found = dataclasses.replace(ordered(strike(network)), order=list(range(7)))
+    found = dataclasses.replace(ordered(strike(network)), order=list(range(7)), schedule=None)
     assert abs(Elimination(found).log_sum - log_z) < 1e-12
 
 
@@ -636,9 +636,9 @@ def test_a_small_probability_whose_products_underflow():
     to_three = [[[0.5, t / 2]] * 2, [[0.5, t / 2]] * 2, [[t / 2, 0.5]] * 2]
     tables = [((i, 3), table) for i, table in enumerate(to_three)] + [((3, 4), [[1, 1], [1, 2]])]
     found = ordered(strike(MarkovNetwork([2] * 5, tables)), pruned=False)
-    axes = cliques(range(5), found.model.factors)
-    route = Route(range(5), axes, found.model.sizes, "marginals", math.inf)
-    order = route.order
+    tree = BucketTree.of(range(5), found.model.factors, found.model.sizes)
+    route = Route(tree, "marginals", math.inf)
+    order = route.tree.order
     elimination = Elimination(dataclasses.replace(found, order=order, schedule=route.schedule()))
     assert order == list(range(5))
     assert elimination.marginals()[3, 1] == pytest.approx(1.5 * t, rel=1e-10, abs=0.0)
@@ -800,8 +800,7 @@ def test_orders_are_reproducible_and_their_work_is_what_they_say():
     order._annealed.cache_clear()
     assert first.variables == order_of(model).variables
     assert sorted(first.variables) == model.free
-    axes = cliques(first.variables, absorb(model.factors))
-    work = np.log2(work_of(first.variables, axes, model.sizes)[0])
+    work = BucketTree.of(first.variables, absorb(model.factors), model.sizes).log2_work
     # Variables that leave a node of the tree together are summed out one by one.
     assert first.log2_work - 0.1 < work < first.log2_work + 1.0
     late = model.free[5:8]
@@ -950,11 +949,12 @@ def test_a_graph_beyond_all_limits_is_told_quickly():
 
 
 def test_tables_of_more_entries_than_a_float_holds():
-    found, axes = [0, 1], [tuple(range(1, 1101)), (2,)]
+    found, axes = [0, 1], [tuple(range(1100, 0, -1)), ()]
     sizes = np.full(1101, 2)
-    assert work_of(found, axes, sizes) == (np.inf, np.inf)
-    assert log2_work_of(found, axes, sizes) == 1101.0
-    assert log2_work_of(found, axes[1:] * 2, sizes) == pytest.approx(3.0)
+    tree = BucketTree(found, axes, sizes)
+    assert np.isfinite(tree.work).all()
+    assert tree.log2_work == 1101.0
+    assert BucketTree(found, [(1,), ()], sizes).log2_work == np.log2(6.0)
 
 
 @pytest.mark.slow
@@ -1025,8 +1025,7 @@ def test_what_no_limit_allows_is_not_advised():
 def test_memory_of_what_is_far_beyond_the_limit_is_what_must_be_held():
     target = Ising.lattice(np.zeros((18, 18)), 0.3, periodic=False)
     found = ordered(strike(target), pruned=False, need="sum", limits=(2.0**4, 2.0**28))
-    axes = cliques(found.order, found.model.factors)
-    messages = work_of(found.order, axes, found.model.sizes)[1]
+    messages = BucketTree.of(found.order, found.model.factors, found.model.sizes).size.sum()
     assert found.cost.log2_work > 4 + HOPELESS
     assert 2.0**found.cost.log2_memory < 0.7 * 8 * messages
 

@@ -16,8 +16,7 @@ from sklsb.exact.elimination.cost import MAX_WORK
 from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.elimination.schedule import Route, depth_first
-from sklsb.exact.elimination.slicing import cliques, work_of
+from sklsb.exact.elimination.schedule import BucketTree, Route, cliques
 from sklsb.exceptions import SamplerWarning
 
 NEEDS = ("sum", "state", "marginals")
@@ -42,14 +41,14 @@ def linkage(seed):
 def laid_out(target, need, room):
     """An order of elimination whose messages keep ``room``, if they can, without slices."""
     found = ordered(strike(target), pruned=False)
-    axes = cliques(found.order, found.model.factors)
-    order, plan = scheduled(found.order, axes, found.model.sizes, need, room)
+    tree = BucketTree.of(found.order, found.model.factors, found.model.sizes)
+    order, plan = scheduled(tree, need, room)
     return dataclasses.replace(found, order=order, schedule=plan)
 
 
 def scheduled(*args):
     route = Route(*args)
-    return route.order, route.schedule()
+    return route.tree.order, route.schedule()
 
 
 def peak_of(*args):
@@ -226,17 +225,16 @@ def test_whatever_is_read_is_there(need):
             order = found.order
             if turn and len(order) < 20:
                 order = np.random.default_rng(turn).permutation(order).tolist()
-            axes = cliques(order, factors)
-            work, messages = work_of(order, axes, sizes)
+            tree = BucketTree.of(order, factors, sizes)
             late = order[-turn:] if turn else []
-            for room in 2.0 * messages * 2.0 ** (-np.arange(12) / 2):
-                turned, plan = scheduled(order, axes, sizes, need, room, late)
-                mine = cliques(turned, factors)
+            for room in 2.0 * tree.size.sum() * 2.0 ** (-np.arange(12) / 2):
+                turned, plan = scheduled(tree, need, room, late)
                 assert turned[len(turned) - len(late) :] == late
-                assert sorted(map(sorted, mine)) == sorted(map(sorted, axes))
-                assert walked(turned, mine, sizes, need, plan) == plan.n_again
-                assert plan.n_again <= 2.0 * work
-                peak, said = peak_of(order, axes, sizes, need, room, late)
+                assert plan.axes == cliques(turned, factors)
+                assert sorted(map(sorted, plan.axes)) == sorted(map(sorted, tree.axes))
+                assert walked(turned, plan.axes, sizes, need, plan) == plan.n_again
+                assert plan.n_again <= 2.0 * tree.work.sum()
+                peak, said = peak_of(tree, need, room, late)
                 assert said == plan.n_again
                 assert peak <= plan.n_entries <= 1.1 * peak + 8
                 again += plan.n_again > 0
@@ -247,9 +245,9 @@ def test_messages_of_late_variables_stay():
     target = lattice(5)
     found = ordered(strike(target), pruned=False)
     late = found.order[-4:]
-    axes = cliques(found.order, found.model.factors)
-    order, plan = scheduled(found.order, axes, found.model.sizes, "sum", 1.0, late)
-    axes = cliques(order, found.model.factors)
+    tree = BucketTree.of(found.order, found.model.factors, found.model.sizes)
+    order, plan = scheduled(tree, "sum", 1.0, late)
+    axes = plan.axes
     begins = [
         (int(plan.message[i]), 2 ** len(axes[i]))
         for i in range(len(order))
@@ -261,38 +259,38 @@ def test_messages_of_late_variables_stay():
 
 def test_a_path_needs_few_messages():
     """Of 1,000 variables in a row: sums hold two messages, the way back about 3 * 1000**(1/3)."""
-    sizes = np.full(1000, 2)
-    axes = [(i + 1,) for i in range(999)] + [()]
+    tree = BucketTree(range(1000), [(i + 1,) for i in range(999)] + [()], np.full(1000, 2))
     for need, most in (("sum", 4 * 2), ("state", 40 * 2), ("marginals", 45 * 2)):
-        peak, again = peak_of(range(1000), axes, sizes, need, 16.0)
+        peak, again = peak_of(tree, need, 16.0)
         assert peak <= most + 1
         assert again <= 2 * 4000
-        assert peak_of(range(1000), axes, sizes, need, 1e6) == (
+        assert peak_of(tree, need, 1e6) == (
             1999.0 * (1 + (need == "marginals")),
             0.0,
         )
-    assert peak_of(range(1000), axes, sizes, "draws", 16.0) == (1999.0, 0.0)
+    assert peak_of(tree, "draws", 16.0) == (1999.0, 0.0)
 
 
 def test_subtrees_that_hold_much_come_first():
     """Two lead to the last variable: one by 1,024 entries to 2, the other to 256 at once."""
     sizes, order = np.array([2, 2, 2, 2, 128, 512]), [0, 1, 2, 3]
     axes = [(4, 3), (5, 2), (3,), ()]  # the last one is summed out next
-    turned, mine = depth_first(order, axes, sizes)
-    assert turned == [1, 2, 0, 3]
-    assert mine == [axes[v] for v in turned]
-    assert peak_of(order, axes, sizes, "sum", 1.0)[0] == 1024 + 2 + 1
-    assert depth_first(order, axes, sizes, [2, 3])[0] == [1, 0, 2, 3]
+    tree = BucketTree(order, axes, sizes)
+    turned = tree.depth_first()
+    assert turned.order == [1, 2, 0, 3]
+    assert turned.axes == [axes[v] for v in turned.order]
+    assert peak_of(tree, "sum", 1.0)[0] == 1024 + 2 + 1
+    assert tree.depth_first([2, 3]).order == [1, 0, 2, 3]
 
 
 def test_hopeless_orders_are_rated_too():
     n = 600
     order, axes = list(range(n)), [tuple(range(n - 1, i, -1)) for i in range(n)]
     for need in NEEDS:
-        peak, again = peak_of(order, axes, np.full(n, 2), need, 2.0**25)
+        peak, again = peak_of(BucketTree(order, axes, np.full(n, 2)), need, 2.0**25)
         assert 2.0**599 <= peak < 2.0**602
         assert again < 2.0**603
-        peak, again = peak_of(order, axes, np.full(n, 8), need, 2.0**25)
+        peak, again = peak_of(BucketTree(order, axes, np.full(n, 8)), need, 2.0**25)
         assert 2.0**900 <= peak < math.inf
         assert math.isfinite(again)
 
@@ -327,7 +325,7 @@ def test_work_said_is_work_done(monkeypatch, task):
         n, made = found.cost.n_configurations, []
         elimination = Elimination(found, MAX if need == "state" else LINEAR)
         elimination.passes.progress = made.append
-        work, _ = work_of(found.order, cliques(found.order, found.model.factors), found.model.sizes)
+        work = BucketTree.of(found.order, found.model.factors, found.model.sizes).work.sum()
         if need == "sum":
             assert elimination.log_sum < math.inf
         elif need == "marginals":
@@ -353,9 +351,8 @@ def test_draws_keep_all_messages():
     """Chains come back any number of times, so that nothing may be freed."""
     target = lattice(6)
     found = ordered(strike(target))
-    assert found.schedule is None
-    axes = cliques(found.order, found.model.factors)
-    _, messages = work_of(found.order, axes, found.model.sizes)
+    messages = BucketTree.of(found.order, found.model.factors, found.model.sizes).size.sum()
+    assert found.schedule.n_entries == messages
     elimination = Elimination(found)
     plan = elimination.passes.plan
     assert plan.n_entries == plan.log_tables.size + messages

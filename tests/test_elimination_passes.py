@@ -13,8 +13,7 @@ from sklsb.exact.elimination import layout, passes
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
 from sklsb.exact.elimination.reduce import Factor
-from sklsb.exact.elimination.schedule import Route
-from sklsb.exact.elimination.slicing import cliques
+from sklsb.exact.elimination.schedule import BucketTree, Route
 
 # Entries of a clique laid out with care, of a block, and of a joined table.
 LAYOUTS = [(1 << 12, 1 << 10, 1 << 14), (4, 1 << 10, 16), (4, 64, 1 << 14), (4, 8, 64), (4, 1, 1)]
@@ -44,8 +43,7 @@ def joint(factors, sizes):
 
 def plan_of(order, factors, sizes):
     """Lay out all messages and their beliefs beside each other."""
-    axes = cliques(order, factors)
-    schedule = Route(order, axes, sizes, "marginals", np.inf).schedule()
+    schedule = Route(BucketTree.of(order, factors, sizes), "marginals", np.inf).schedule()
     return build(order, factors, sizes, schedule=schedule)
 
 

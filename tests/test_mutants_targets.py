@@ -13,11 +13,11 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES, PLAN, LAYOUT, ORDER, SLICING, COST = (
+INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES, PLAN, LAYOUT, ORDER, COST = (
     f"exact/elimination/{name}.py"
     for name in (
         *("independent", "marginals", "engine", "schedule", "trees"),
-        *("plan", "layout", "order", "slicing", "cost"),
+        *("plan", "layout", "order", "cost"),
     )
 )
 NAMES, ANSWERS, MATRICES = "targets/_names.py", "exact/elimination/answers.py", "exact/matrices.py"
@@ -666,9 +666,9 @@ MUTANTS = {
         "joint probabilities",
     ),
     "work without the values of the variable summed out": Mutant(
-        SLICING,
-        "(messages * sizes[list(order)]).sum()",
-        "messages.sum()",
+        SCHEDULE,
+        "self.work = self.size * sizes[self.order]",
+        "self.work = self.size",
         check_costs,
         "entries of the tables",
     ),

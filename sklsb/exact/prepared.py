@@ -19,10 +19,8 @@ from sklsb.exact.elimination.answers import check_joint, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
-from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build, spread_over
+from sklsb.exact.elimination.plan import Plan, build, spread_over
 from sklsb.exact.elimination.reduce import Array, Factor, no_state
-from sklsb.exact.elimination.schedule import Route
-from sklsb.exact.elimination.slicing import cliques
 from sklsb.exact.precision import warn_if_lost
 from sklsb.exact.sensitivity import derivatives
 from sklsb.targets._checks import integer
@@ -111,17 +109,15 @@ class _Engine:
         """Find an order in which variables in ``keep`` come last."""
         struck = strike_few(target)
         keep = [i for i in keep if struck.sizes[i] > 1]
-        everything = Limits(limits.max_work, 8.0 * MOST_ENTRIES, math.inf)
+        everything = Limits(limits.max_work, math.inf)
         found = ordered(struck, keep=keep, pruned=False, need="marginals", limits=everything)
-        check_fits(target, found.cost, Limits(limits.max_work, math.inf, math.inf))
-        factors, sizes = struck.factors, struck.sizes
-        axes = cliques(found.order, factors)
-        route = Route(found.order, axes, sizes, "marginals", math.inf, keep)
-        schedule = route.schedule()
-        plan = build(route.order, factors, sizes, schedule=schedule, evidence=True)
+        check_fits(target, found.cost, everything)
+        plan = build(
+            found.order, struck.factors, struck.sizes, schedule=found.schedule, evidence=True
+        )
         cost = found.cost._replace(log2_memory=math.log2(max(1.0, 8.0 * plan.n_entries)))
         check_fits(target, cost, limits)
-        return cls(Ordered(struck, route.order, [], cost, schedule), plan)
+        return cls(replace(found, model=struck, cost=cost), plan)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_idle": {}, "known": {}}

@@ -7,7 +7,7 @@ import numpy as np
 from sklsb.exact.elimination.cost import Limits
 from sklsb.exact.elimination.order import best_order
 from sklsb.exact.elimination.reduce import Array, Factor
-from sklsb.exact.elimination.slicing import cliques, log2_work_of
+from sklsb.exact.elimination.schedule import BucketTree
 from sklsb.targets.markov_network import MarkovNetwork
 
 Weights = Mapping[int, Array]
@@ -23,7 +23,7 @@ def derivatives(
     factors, sizes = network.factors, network.cardinalities
     scopes = [Factor(scope, table) for scope, table in factors]
     order = best_order(range(network.n_sites), scopes, sizes).variables
-    log2_work = log2_work_of(order, cliques(order, scopes), sizes)
+    log2_work = BucketTree.of(order, scopes, sizes).log2_work
     most = min(limits[0], limits[1] / 8)
     if log2_work > np.log2(most):
         raise ValueError(

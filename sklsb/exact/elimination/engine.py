@@ -27,15 +27,8 @@ from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
 from sklsb.exact.elimination.passes import Passes, Values, Weights, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build
 from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
-from sklsb.exact.elimination.schedule import Need, Route, Schedule
-from sklsb.exact.elimination.slicing import (
-    HOPELESS,
-    WAYS,
-    choose_slices,
-    cliques,
-    log2_work_of,
-    work_of,
-)
+from sklsb.exact.elimination.schedule import BucketTree, Need, Route, Schedule
+from sklsb.exact.elimination.slicing import HOPELESS, WAYS, choose_slices
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 
@@ -57,7 +50,7 @@ class Ordered:
     order: list[int]  # variables summed out
     given: list[int]  # variables conditioned on
     cost: EliminationCost
-    schedule: Schedule | None = None  # without one, all messages stay
+    schedule: Schedule | None  # None if it takes more memory than is supported
 
     @property
     def n_forward(self) -> float:
@@ -118,57 +111,46 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
 
     Where that is too much work, or tables alone exceed the memory, nothing is conditioned on.
     """
-    log2_most = math.log2(limits.max_work)
     sizes, free = model.sizes, model.free
-    late = [v for v in free if v in keep]
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
     room = limits.max_memory / 8 - n_tables
-    others = WAYS[need], len(tables) + len(free) + len(model.barren)
     search = limits.max_work, room if room > 0.0 else math.inf
-    found = best_order(free, model.factors, sizes, late, *search)
-    order = found.variables
-    axes = cliques(order, model.factors)
-    work = log2_work_of(order, axes, sizes)
+    found = best_order(free, model.factors, sizes, [v for v in free if v in keep], *search)
+    tree = BucketTree.of(found.variables, model.factors, sizes)
+    log2_most = math.log2(limits.max_work)
 
     def laid_out(route: Route, given: list[int]) -> Ordered:
-        schedule = route.schedule()
+        schedule, n_held = None, route.peak
+        if n_tables + n_held < MOST_ENTRIES:  # more is never allowed
+            schedule = route.schedule()
+            n_held = schedule.n_entries
         n = math.prod(int(sizes[v]) for v in given)
-        of_one, _ = work_of(route.order, cliques(route.order, model.factors), sizes)
-        n_back = 1 if need == "state" else n  # only the best configuration has a way back
+        # Only the best configuration has a way back to a state.
+        again = route.n_again * (1 if need == "state" else n)
         cost = EliminationCost(
-            math.log2(max(1.0, of_one * n + route.n_again * n_back)),
-            math.log2(max(1, 8 * max(n_tables + schedule.n_entries, n))),
+            float(np.logaddexp2(route.tree.log2_work + math.log2(n), np.log2(again or 0.5**99))),
+            math.log2(max(1, 8 * max(n_tables + n_held, n))),
             n,
-            *others,
+            WAYS[need],
+            len(tables) + len(free) + len(model.barren),
         )
-        return Ordered(model, route.order, given, cost, None if need == "draws" else schedule)
+        return Ordered(model, route.tree.order, given, cost, schedule)
 
     def whole() -> Ordered:
-        route = Route(order, axes, sizes, need, room, keep)
-        n_held = n_tables + route.peak
-        if n_held < MOST_ENTRIES:
-            return laid_out(route, [])
-        log2_work = float(np.logaddexp2(work, math.log2(max(1.0, route.n_again))))
-        cost = EliminationCost(log2_work, math.log2(8 * n_held), 1, *others)
-        return Ordered(model, order, [], cost)  # which nothing allows
+        return laid_out(Route(tree, need, room, keep), [])
 
-    def sliced() -> Ordered:
-        most = room
-        for _ in range(_ATTEMPTS):
-            chosen = choose_slices(found, model.factors, sizes, most, keep, need, limits[0])
-            left, given = chosen
-            route = Route(left, cliques(left, model.factors), sizes, need, room, keep)
-            held = route.schedule().n_entries
-            if held <= room:
-                break
-            most *= 0.95 * room / held
-        return laid_out(route, given)
-
-    if room <= 0.0 or work > log2_most + HOPELESS:
+    if room <= 0.0 or tree.log2_work > log2_most + HOPELESS:
         return whole()
-    pieces = sliced()
-    return whole() if work <= log2_most < pieces.cost.log2_work else pieces
+    most = room
+    for _ in range(_ATTEMPTS):
+        rest, given = choose_slices(found, model.factors, sizes, most, keep, need, limits[0])
+        pieces = laid_out(Route(rest, need, room, keep), given)
+        held = pieces.schedule.n_entries if pieces.schedule else math.inf
+        if held <= room:
+            break
+        most *= 0.95 * room / held
+    return whole() if tree.log2_work <= log2_most < pieces.cost.log2_work else pieces
 
 
 def ordered(

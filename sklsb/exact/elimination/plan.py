@@ -19,8 +19,7 @@ from sklsb.exact.elimination.layout import (
     n_pieces,
 )
 from sklsb.exact.elimination.reduce import Array, Barren, Factor
-from sklsb.exact.elimination.schedule import Route, Schedule, Step
-from sklsb.exact.elimination.slicing import cliques
+from sklsb.exact.elimination.schedule import BucketTree, Route, Schedule, Step
 
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
@@ -222,8 +221,8 @@ def build(
     Barren variables send no message and are drawn last. Without a ``schedule`` all messages stay.
     With ``evidence``, each bucket also has weights of its variable's values in a table of its own.
     """
-    axes = cliques(order, factors)
-    schedule = schedule or Route(order, axes, sizes, "draws", math.inf).schedule()
+    schedule = schedule or Route(BucketTree.of(order, factors, sizes), "draws", math.inf).schedule()
+    axes = schedule.axes
     place = {v: i for i, v in enumerate(order)}
     waiting: list[dict[int, tuple[int, ...]]] = [{} for _ in order]
     every, ks, n, inside = [*(b.factor for b in barren), *factors], sizes.tolist(), len(barren), []
