@@ -140,33 +140,21 @@ def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
 
 
 @kernel
-def spread(buckets, memory, base, room, marginal, wanted, progress, settings):
+def spread(buckets, memory, base, room, marginal, wanted, first, end, mode):
     """Pass the belief of each wanted bucket, in memory, on to those whose messages it joins.
 
     Beliefs are 1 at the roots. ``marginal`` of shape (variables, largest number of values) is added
-    to. ``progress`` = (bucket, block, last bucket), from the first bucket down; ``settings`` = (way
-    of joining, entries per call). Returns the number of entries passed on.
+    to. Goes from the last bucket to the first; returns the number of entries passed on.
     """
-    mode, budget = settings
-    i, block, spent, made = progress[0], progress[1], 0, 0
-    while i >= progress[2] and spent < budget:
+    made = 0
+    for i in range(end - 1, first - 1, -1):
         # The joint distribution of the neighbours of barren variables is unknown.
-        if buckets.message[i] < 0 or not wanted[i]:
-            i -= 1
-            continue
-        if block == 0:
+        if buckets.message[i] >= 0 and wanted[i]:
+            made += buckets.message_size[i] * buckets.k[i]
+            n_blocks = buckets.message_size[i] // buckets.inner_size[i]
             clear_below(buckets, memory, i)
-        n = buckets.inner_size[i]
-        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
-        last = min(n_blocks, block + 1 + (budget - spent) // entries)
-        row = marginal[buckets.variable[i]]
-        _spread_blocks(buckets, memory, base, room, row, i, block, last, mode)
-        made += entries * (last - block)
-        spent += entries * (last - block) + 64
-        block = last
-        if block == n_blocks:
-            i, block = i - 1, 0
-    progress[0], progress[1] = i, block
+            row = marginal[buckets.variable[i]]
+            _spread_blocks(buckets, memory, base, room, row, i, 0, n_blocks, mode)
     return made
 
 

@@ -254,35 +254,23 @@ def finish(buckets, memory, room, scales, i, mode):
 
 
 @kernel
-def send(buckets, memory, base, room, scales, stale, progress, mode, budget):
-    """Make the messages of ``stale`` buckets one by one, about ``budget`` entries per call.
+def send(buckets, memory, base, room, scales, stale, first, end, mode):
+    """Make the messages of ``stale`` buckets one by one.
 
-    ``progress`` = (bucket, block, 1 if a message is all zero, end of the buckets), where the next
-    call continues. ``scales`` gets, for each message, the power of two that it was divided by, and
-    log2 of its smallest entry above 0. Returns the number of entries made; each bucket counts 64
-    more against the budget.
+    ``scales`` gets, for each message, the power of two that it was divided by, and log2 of its
+    smallest entry above 0. Returns the number of entries made, and the bucket whose message is all
+    zero, where it ends, or -1.
     """
-    i, block, spent, made = progress[0], progress[1], 0, 0
-    while i < progress[3] and spent < budget and progress[2] == 0:
-        if buckets.message[i] < 0 or not stale[i]:
-            i += 1
-            continue
-        n = buckets.inner_size[i]
-        entries, n_blocks = n * buckets.k[i], buckets.message_size[i] // n
-        if block == 0:
-            _forget_range(room, n, mode)
-        last = min(n_blocks, block + 1 + (budget - spent) // entries)
-        _send_blocks(buckets, memory, base, room, i, block, last, mode)
-        made += entries * (last - block)
-        spent += entries * (last - block) + 64
-        block = last
-        if block == n_blocks:
+    made = 0
+    for i in range(first, end):
+        if buckets.message[i] >= 0 and stale[i]:
+            made += buckets.message_size[i] * buckets.k[i]
+            n_blocks = buckets.message_size[i] // buckets.inner_size[i]
+            _forget_range(room, buckets.inner_size[i], mode)
+            _send_blocks(buckets, memory, base, room, i, 0, n_blocks, mode)
             if finish(buckets, memory, room, scales, i, mode):
-                progress[2] = 1
-                break
-            i, block = i + 1, 0
-    progress[0], progress[1] = i, block
-    return made
+                return made, i
+    return made, -1
 
 
 @kernel

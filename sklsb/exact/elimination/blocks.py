@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.elimination.buckets import LINEAR, LOG, Room, new_room
+from sklsb._kernels.elimination.buckets import LINEAR, Room, new_room
 from sklsb._system.memory import at_once
 from sklsb.exact.elimination.engine import Elimination
 from sklsb.exact.elimination.passes import Passes
@@ -200,7 +200,7 @@ class Pool:
         self._passes = []
         for order in orders:
             mine = [factor for factor in factors if not set(order).isdisjoint(factor.scope)]
-            self._passes.append(Passes(build(order, mine, model.sizes), model.sizes.size))
+            self._passes.append(Passes(build(order, mine, model.sizes)))
         # Chains share the memory of a block.
         self._locks = [threading.Lock() for _ in orders]
         self._changed = [np.array(order, dtype=np.int64) for order in orders]
@@ -255,16 +255,11 @@ class Pool:
     def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Make the messages of a block given indices of the other variables' values."""
         passes = self._passes[b]
-        if passes.mode != LINEAR:
-            passes.use(LINEAR)
-        if not math.isfinite(passes.forward(given)):  # too small for a float
-            passes.use(LOG)
-            if not math.isfinite(passes.forward(given)):
-                raise ValueError(
-                    f"A block of {len(self.orders[b])} variables of {self.model.target!r:.200} has "
-                    "no state of positive probability given the others. Give possible "
-                    "initial_states."
-                )
+        if passes.forward(given) == -math.inf:
+            raise ValueError(
+                f"A block of {len(self.orders[b])} variables of {self.model.target!r:.200} has no "
+                "state of positive probability given the others. Give possible initial_states."
+            )
         return passes.states(1, given)
 
 

@@ -104,7 +104,7 @@ def _seconds_per_entry() -> float:
     pairs = [(i, i + 1) for i in range(n) if (i + 1) % rows]
     pairs += [(i, i + rows) for i in range(n - rows)]
     plan = build(range(n), [Factor(pair, table) for pair in pairs], np.full(n, 2))
-    passes, least = Passes(plan, n), math.inf
+    passes, least = Passes(plan), math.inf
     for _ in range(3):
         began = time.thread_time()
         passes.forward(np.zeros(n, dtype=np.int64))

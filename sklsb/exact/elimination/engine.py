@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels.elimination.buckets import LINEAR, LOG, MAX, Room
+from sklsb._kernels.elimination.buckets import LINEAR, MAX, Room
 from sklsb._kernels.elimination.draws import emit
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
@@ -197,9 +197,8 @@ class Elimination:
         self.sizes = self.model.sizes
         factors, barren = self.model.factors, self.model.barren
         plan = plan or build(found.order, factors, self.sizes, barren, found.schedule)
-        self.passes = Passes(plan, self.sizes.size, mode, n_jobs)
+        self.passes = Passes(plan, mode, n_jobs)
         self.n_buckets = plan.buckets.variable.size
-        self._mode = mode
         self._shape = tuple(int(self.sizes[v]) for v in found.given)
         self._at: int | None = None  # the configuration that the messages belong to
         self.log_sums = np.full(found.cost.n_configurations, np.nan)
@@ -233,17 +232,10 @@ class Elimination:
         """Make the messages of a configuration, as logarithms if they underflow; return log sum."""
         if self._at != c:
             self._at = None
-            if self.passes.mode != self._mode:
-                self.passes.use(self._mode)
-            value = self.passes.forward(self.configuration(c))
-            self.log_sums[c] = self._in_logs(c) if math.isnan(value) else value
+            self.log_sums[c] = self.passes.forward(self.configuration(c))
             self._at = c
             self.n_made += n_entries(self.found.cost) // self.log_sums.size
         return float(self.log_sums[c])
-
-    def _in_logs(self, c: int) -> float:
-        self.passes.use(LOG)
-        return self.passes.forward(self.configuration(c))
 
     def _resolved(self, c: int, of_messages: Callable[[], Array]) -> Array:
         """Return probabilities, from messages as logarithms if underflow has lost small ones."""
@@ -251,7 +243,7 @@ class Elimination:
         found = of_messages()
         if self.passes.resolves(found):
             return found
-        self.log_sums[c] = self._in_logs(c)
+        self.log_sums[c] = self.passes.forward(self.configuration(c), logs=True)
         return of_messages()
 
     @property
@@ -280,7 +272,7 @@ class Elimination:
         """Logarithm of the sum of all products, or of the largest one."""
         self.run()
         top = float(self.log_sums.max())
-        if self._mode == MAX:
+        if self.passes.way == MAX:
             return top + self.constant
         return top + math.log(math.fsum(np.exp(self.log_sums - top).tolist())) + self.constant
 
@@ -370,7 +362,7 @@ class Elimination:
 
         def of_messages() -> Array:
             self._at = None  # the way back may use messages up
-            return self.passes.marginals(is_left.shape[1])[is_summed]
+            return self.passes.marginals(is_left.shape)[is_summed]
 
         def of_configuration(c: int) -> Array:
             found = np.zeros(is_left.shape)

@@ -1,9 +1,10 @@
 """The passes of elimination over a plan: messages forward, values and marginals backward."""
 
 import math
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,14 +66,15 @@ def no_progress(done: int) -> None:
 class Passes:
     """Runs the compiled passes over a plan.
 
-    ``mode`` (LINEAR, LOG or MAX) is how tables are joined and summed out; ``progress`` is called
-    with the number of table entries made since its last call. ``n_jobs`` threads share large
-    buckets; results do not depend on their number.
+    ``way`` (LINEAR, LOG or MAX) is how tables are joined and summed out; LINEAR gives way to LOG,
+    the present ``mode``, where products underflow. ``progress`` is called with the number of table
+    entries made since its last call. ``n_jobs`` threads share large buckets; results do not depend
+    on their number.
     """
 
-    def __init__(self, plan: Plan, n_sites: int, mode: int = LINEAR, n_jobs: int = 1):
+    def __init__(self, plan: Plan, way: int = LINEAR, n_jobs: int = 1):
         warn_if_uncached()
-        self.plan, self.n_sites = plan, n_sites
+        self.plan, self.way = plan, way
         self.progress: Callable[[int], object] = no_progress
         buckets, self.log_tables = plan.buckets, plan.log_tables
         self.base = np.zeros(buckets.position.size, dtype=np.int64)
@@ -80,21 +82,19 @@ class Passes:
         self.scales = np.zeros((2, buckets.variable.size))
         self.memory = np.empty(plan.n_entries)
         self._rooms = [new_room(buckets) for _ in range(n_jobs)]
-        self._room = self._rooms[0]
-        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
-        large = buckets.message_size * buckets.k >= _SHARED
-        self._shared = np.flatnonzero(large & (buckets.message >= 0)).tolist()
         sends = buckets.message >= 0
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
+        # Entries of the table of each bucket, if it sends a message.
+        self._entries = np.where(sends, buckets.message_size * buckets.k, 0)
         self._least = self._least_entries()
         self._lost_of = np.zeros(buckets.variable.size)
         # Buckets whose messages are not those of the present tables, and those to go back through.
         self.stale = np.ones(buckets.variable.size, dtype=np.bool_)
         self.wanted = np.ones(buckets.variable.size, dtype=np.bool_)
         self._lost = -math.inf  # log2 of what the present messages have lost
-        self.use(mode)
+        self._use(way)
 
-    def use(self, mode: int) -> None:
+    def _use(self, mode: int) -> None:
         """Change how tables are joined; messages must be made again."""
         self.mode = mode
         self.stale[:] = True
@@ -147,13 +147,15 @@ class Passes:
         result[buckets.sender[sent]] = at[sent]
         return result.tolist()
 
-    def forward(self, x: NDArray[np.int64]) -> float:
+    def forward(self, x: NDArray[np.int64], logs: bool = False) -> float:
         """Make all messages given the values of the variables conditioned on.
 
-        Returns the logarithm of the sum, or maximum, of all products of tables: -inf if all are
-        zero, NaN in the linear domain if products that underflow may matter.
+        They are logarithms if products that underflow may matter, or if that is asked for. Returns
+        the logarithm of the sum, or maximum, of all products of tables: -inf if all are zero.
         """
-        plan, buckets = self.plan, self.plan.buckets
+        plan, buckets, mode = self.plan, self.plan.buckets, LOG if logs else self.way
+        if self.mode != mode:
+            self._use(mode)
         inside = self._log_inside(x)
         if inside == -math.inf:
             return -math.inf
@@ -162,76 +164,75 @@ class Passes:
             self.stale[:] = True
         self.scales[:, self.stale] = 0.0
         made, failed = self._send(0, buckets.variable.size)
-        self.stale[:] = failed is not None
+        self.stale[:] = failed >= 0
         total = inside + plan.shift
         self._lost = -math.inf
-        if self.mode == LINEAR:
+        if mode == LINEAR:
             found = total + self._log_sum(failed)
             if math.isnan(found):  # all are made again
                 self.progress(-made)
+                return self.forward(x, True)
             return found
-        if failed is not None:
+        if failed >= 0:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
 
-    def _send(self, first: int, end: int) -> tuple[int, int | None]:
-        """Make the messages of some buckets; return the entries, and the bucket of an empty one."""
-        progress, made = np.array([first, 0, 0, end]), 0
-        shared = [i for i in self._shared if self._pool and self.stale[i] and first <= i < end]
-        state = self.memory, self.base, self._room, self.scales, self.stale
-        args = self.plan.buckets, *state, progress
-        for stop in (*shared, end):
-            progress[3] = stop
-            while progress[0] < stop and not progress[2]:
-                n = int(send(*args, self.mode, _BUDGET[self.mode]))
-                self.progress(n)
-                made += n
-            if stop < end and not progress[2]:
-                made += self._send_shared(progress)
-        return made, int(progress[0]) if progress[2] else None
+    def _pieces(self, first: int, end: int, budget: int) -> Iterator[tuple[int, int, bool]]:
+        """Divide buckets into large ones and runs of others, of about so many entries."""
+        entries = self._entries[first:end] + 64
+        large = entries >= _SHARED
+        run = np.cumsum(np.where(large, 0, entries)) // budget
+        new = large[1:] | large[:-1] | (run[1:] > run[:-1])
+        cuts = [first, *(np.flatnonzero(new) + first + 1).tolist(), end]
+        for a, b in pairwise(cuts):
+            yield a, b, bool(large[a - first : b - first].any())
 
-    def _send_shared(self, progress: NDArray[np.int64]) -> int:
-        """Make one message, by all threads; go on to the next bucket."""
-        i, plan = int(progress[0]), self.plan
-        n_parts = -(-self._entries(i) // _BUDGET[self.mode]) * len(self._rooms)
+    def _send(self, first: int, end: int) -> tuple[int, int]:
+        """Make messages of buckets; return the entries, and the bucket of an empty one or -1."""
+        made, state = 0, (self.memory, self.base, self._rooms[0], self.scales, self.stale)
+        for a, b, large in self._pieces(first, end, _BUDGET[self.mode]):
+            if large:
+                n, failed = self._send_large(a) if self.stale[a] else (0, -1)
+            else:
+                n, failed = send(self.plan.buckets, *state, a, b, self.mode)
+                self.progress(int(n))
+            made += int(n)
+            if failed >= 0:
+                return made, failed
+        return made, -1
+
+    def _send_large(self, i: int) -> tuple[int, int]:
+        """Make one message, by all threads."""
+        buckets, room, n = self.plan.buckets, self._rooms[0], int(self._entries[i])
 
         def work(room: Room, _: int, first: int, last: int) -> Array:
-            args = (plan.buckets, self.memory, self.base, room, self.mode)
-            send_part(*args, i, first, last)
+            send_part(buckets, self.memory, self.base, room, self.mode, i, first, last)
             return np.array([-room.least, room.top])
 
-        room = self._room
+        n_parts = -(-n // _BUDGET[self.mode]) * len(self._rooms)
         room.least[:], room.top[:] = np.maximum.reduce(self._share(i, n_parts, work))
         np.negative(room.least, out=room.least)
-        args = (plan.buckets, self.memory, room, self.scales)
-        progress[2] = finish(*args, i, self.mode)
-        progress[0] += not progress[2]
-        return self._entries(i)
+        return n, i if finish(buckets, self.memory, room, self.scales, i, self.mode) else -1
 
-    def _entries(self, i: int) -> int:
-        return int(self.plan.buckets.message_size[i] * self.plan.buckets.k[i])
-
-    def _share(self, i: int, n: int, work: Callable[[Room, int, int, int], Any]) -> list[Any]:
+    def _share(
+        self, i: int, n: int, work: Callable[[Room, int, int, int], Any], at_once: int = 1 << 30
+    ) -> list[Any]:
         """Return work(room, part, first block, last block) for n equal parts of a bucket.
 
-        Threads work on as many parts at once as there are rooms.
+        Threads work on as many parts at once as there are rooms, or on fewer.
         """
         blocks = int(self.plan.buckets.message_size[i] // self.plan.buckets.inner_size[i])
         ends = [blocks * part // n for part in range(n + 1)]
         found: list[Any] = []
-        for a in range(0, n, len(self._rooms)):
-            parts = [(part, ends[part], ends[part + 1]) for part in range(a, n)]
-            pairs = list(zip(self._rooms, parts, strict=False))
-            if self._pool is None:
-                found += [work(room, *part) for room, part in pairs]
+        while len(found) < n:
+            a, rooms = len(found), self._rooms[: min(at_once, n - len(found))]
+            parts = rooms, range(a, n), ends[a:], ends[a + 1 :]
+            if len(rooms) > 1:
+                with ThreadPoolExecutor(len(rooms)) as pool:  # waits for all, interrupted or not
+                    found += pool.map(work, *parts)
             else:
-                futures = [self._pool.submit(work, room, *part) for room, part in pairs]
-                try:
-                    found += [future.result() for future in futures]
-                finally:
-                    wait(futures)  # no thread may go on after an interrupt
-            done = ends[a + len(pairs)] - ends[a]
-            self.progress(self._entries(i) // blocks * done)
+                found += map(work, *parts)
+            self.progress(int(self._entries[i]) // blocks * (ends[len(found)] - ends[a]))
         return found
 
     def _go_back(self, through: Callable[[int, int], object]) -> None:
@@ -246,7 +247,7 @@ class Passes:
             else:
                 through(step.first, step.end)
 
-    def _log_sum(self, failed: int | None) -> float:
+    def _log_sum(self, failed: int) -> float:
         """Logarithm of the product of the roots; NaN if underflow may have lost it.
 
         For each message there is a bound on what underflow has lost, relative to its largest entry.
@@ -254,9 +255,9 @@ class Passes:
         smallest float, its message is truly zero.
         """
         buckets, lost = self.plan.buckets, self._lost_of
-        n = buckets.variable.size if failed is None else failed
+        n = failed if failed >= 0 else buckets.variable.size
         low = bound_lost(buckets, self._least, self.scales, n, lost)
-        if failed is not None:
+        if failed >= 0:
             return math.nan if low <= SMALLEST or (lost[:n] > -np.inf).any() else -math.inf
         self._lost = float(np.logaddexp2.reduce(lost[self.roots], initial=-math.inf))
         if self._lost > _MOST_LOST:
@@ -309,7 +310,7 @@ class Passes:
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
             end = a + part.shape[1]
-            args = (self.plan.buckets, self.memory, self.base, room or self._room)
+            args = (self.plan.buckets, self.memory, self.base, room or self._rooms[0])
             draws.backward(*args, part, u[a:end], p[a:end], settings)
             x[:, a:end] = part
         return p
@@ -320,7 +321,7 @@ class Passes:
         out = np.empty(x.shape[1])
         for a in range(0, x.shape[1], BATCH):
             part = np.ascontiguousarray(x[:, a : a + BATCH])
-            args = (plan.buckets, self.log_tables, self.base, room or self._room)
+            args = (plan.buckets, self.log_tables, self.base, room or self._rooms[0])
             draws.log_densities(*args, part, out[a : a + part.shape[1]])
         inside = self._log_inside(x[:, 0]) if x.shape[1] else 0.0
         return out + (plan.shift + plan.barren_shift + inside)
@@ -337,12 +338,12 @@ class Passes:
             doubtful &= p > 0.0
         return not doubtful.any()
 
-    def marginals(self, k: int) -> Array:
+    def marginals(self, shape: tuple[int, int]) -> Array:
         """Probabilities of the variables summed out, of shape (variables, k); 0 for barren ones.
 
         Once after a forward pass.
         """
-        buckets, result = self.plan.buckets, np.zeros((self.n_sites, k))
+        buckets, result = self.plan.buckets, np.zeros(shape)
         self.memory[buckets.belief[self.roots]] = 1.0
         self._go_back(lambda first, end: self._spread(first, end, result))
         eliminated = buckets.variable[(buckets.message >= 0) & self.wanted]
@@ -352,22 +353,23 @@ class Passes:
 
     def _spread(self, first: int, end: int, result: Array) -> None:
         """Go back through some buckets; add to the probabilities of their variables' values."""
-        settings = self.mode, _SPREAD_BUDGET[self.mode]
-        shared = [i for i in self._shared if self.plan.n_pieces[i] > 1]
-        progress, state = np.array([end - 1, 0, first]), (self.memory, self.base, self._room)
-        while progress[0] >= first:
-            if progress[0] in shared:
-                self._spread_shared(int(progress[0]), result)
-                progress[0] -= 1
-                continue
-            progress[2] = max([first, *(i + 1 for i in shared if i < progress[0])])
-            mine = result, self.wanted, progress, settings
-            self.progress(int(spread(self.plan.buckets, *state, *mine)))
+        state = self.memory, self.base, self._rooms[0], result, self.wanted
+        pieces = [*self._pieces(first, end, _SPREAD_BUDGET[self.mode])]
+        for a, b, large in reversed(pieces):
+            if not large:
+                self.progress(int(spread(self.plan.buckets, *state, a, b, self.mode)))
+            elif self.wanted[a]:
+                self._spread_large(a, result)
 
-    def _spread_shared(self, i: int, result: Array) -> None:
-        """Pass on one belief in pieces; sums do not depend on the number of threads."""
-        buckets = self.plan.buckets
-        n = int(self.plan.n_pieces[i])
+    def _spread_large(self, i: int, result: Array) -> None:
+        """Pass on one belief in pieces; sums do not depend on the number of threads.
+
+        Threads work on pieces that add to different entries.
+        """
+        buckets, n = self.plan.buckets, int(self.plan.n_pieces[i])
+        at_once = n
+        if n == 1:
+            n = -(-int(self._entries[i]) // _SPREAD_BUDGET[self.mode])
         sums = np.zeros((n, result.shape[1]))
         clear_below(buckets, self.memory, i)
 
@@ -375,5 +377,5 @@ class Passes:
             args = (buckets, self.memory, self.base, room, sums[part], self.mode)
             spread_part(*args, i, first, last)
 
-        self._share(i, n, work)
+        self._share(i, n, work, at_once)
         result[buckets.variable[i]] += sums.sum(axis=0)
