@@ -1,7 +1,7 @@
 """The passes of elimination over a plan: messages forward, values and marginals backward."""
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import pairwise
@@ -177,15 +177,17 @@ class Passes:
             return -math.inf
         return total + float(self.memory[buckets.message[self.roots]].sum())
 
-    def _pieces(self, first: int, end: int, budget: int) -> Iterator[tuple[int, int, bool]]:
+    def _pieces(self, first: int, end: int, budget: int) -> list[tuple[int, int, bool]]:
         """Divide buckets into large ones and runs of others, of about so many entries."""
-        entries = self._entries[first:end] + 64
-        large = entries >= _SHARED
-        run = np.cumsum(np.where(large, 0, entries)) // budget
-        new = large[1:] | large[:-1] | (run[1:] > run[:-1])
-        cuts = [first, *(np.flatnonzero(new) + first + 1).tolist(), end]
-        for a, b in pairwise(cuts):
-            yield a, b, bool(large[a - first : b - first].any())
+        known, key = self.plan.divided, (first, end, budget)
+        if key not in known:
+            entries = self._entries[first:end] + 64
+            large = entries >= _SHARED
+            run = np.cumsum(np.where(large, 0, entries)) // budget
+            new = large[1:] | large[:-1] | (run[1:] > run[:-1])
+            pairs = pairwise([first, *(np.flatnonzero(new) + first + 1).tolist(), end])
+            known[key] = [(a, b, bool(large[a - first : b - first].any())) for a, b in pairs]
+        return known[key]
 
     def _send(self, first: int, end: int) -> tuple[int, int]:
         """Make messages of buckets; return the entries, and the bucket of an empty one or -1."""
@@ -354,8 +356,7 @@ class Passes:
     def _spread(self, first: int, end: int, result: Array) -> None:
         """Go back through some buckets; add to the probabilities of their variables' values."""
         state = self.memory, self.base, self._rooms[0], result, self.wanted
-        pieces = [*self._pieces(first, end, _SPREAD_BUDGET[self.mode])]
-        for a, b, large in reversed(pieces):
+        for a, b, large in reversed(self._pieces(first, end, _SPREAD_BUDGET[self.mode])):
             if not large:
                 self.progress(int(spread(self.plan.buckets, *state, a, b, self.mode)))
             elif self.wanted[a]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -56,6 +56,8 @@ class Plan:
     sizes: NDArray[np.int64]  # of the tables, first those of barren variables
     n_barren: int
     evidence: dict[int, int]  # where the weights of each variable's values are, if there are any
+    # Pieces of work that buckets from one to another are divided into, by a size.
+    divided: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = field(default_factory=dict)
 
     def filled(self, log_tables: Array) -> "Plan":
         """Return the plan with these entries of its tables, each shifted to a maximum of 0."""
