@@ -847,8 +847,8 @@ def check_tree(order, model, late, n_moves):
     for first, gone in ((tree, set()), (tree.without(given), {given})):
         found = first.annealed(n_moves, 1.0, 8.0)
         assert found.left != first.left
-        inside = [scope - gone for scope in scopes]
-        work = 0.0
+        inside, work = found.open[: len(scopes)], 0.0
+        assert sorted(map(sorted, inside)) == sorted(map(sorted, first.open[: len(scopes)]))
         for q in range(len(scopes), len(found.left)):
             below = _below(found, q)
             outside = set().union(late, *(s for i, s in enumerate(inside) if i not in below))

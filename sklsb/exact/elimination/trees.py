@@ -5,7 +5,6 @@ nothing outside the node contains it. Variables in the order in which they leave
 first, are an order of elimination of nearly the same work.
 """
 
-import heapq
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +15,6 @@ from numpy.typing import NDArray
 from sklsb._kernels.elimination.trees import ONE, Tree, rotate, weigh
 
 Set = frozenset[int]
-# Most inner nodes that are improved together: sets of their variables are bits of a few words.
-_MOST_NODES = 2048
-# Nodes whose work is less than that of the worst one by this factor, in log2, can wait.
-_SMALL = 12.0
 _N_TEMPERATURES = 60
 _COLDEST = 10.0
 # Time of a move, of each word of bits in it, and of a node for Python, in table entries.
@@ -116,14 +111,53 @@ class ContractionTree:
     def annealed(
         self, moves_per_node: int, hottest: float, roof: float = math.inf, seed: int = 0
     ) -> "ContractionTree":
-        """Return a tree improved by random moves, in parts if it is large.
+        """Return a tree improved by random moves.
 
         Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
         memory has room for; what exceeds it counts twice.
         """
-        tree = replace(self, left=[*self.left], right=[*self.right], open=[*self.open])
-        tree._anneal(moves_per_node, hottest, roof, np.array([seed], dtype=np.uint64))
-        return tree
+        # Nodes are numbered anew: leaves, and then the others with parents last.
+        inner: list[int] = []
+        stack = [q for q in (len(self.left) - 1,) if q >= self.n_leaves]
+        while stack:
+            inner.append(stack.pop())
+            q = inner[-1]
+            stack += [c for c in (self.left[q], self.right[q]) if c >= self.n_leaves]
+        inner.reverse()
+        children = [c for q in inner for c in (self.left[q], self.right[q])]
+        nodes = [c for c in children if c < self.n_leaves] + inner
+        index = {q: i for i, q in enumerate(nodes)} | {-1: -1}
+        variables = sorted(set().union(*self.open))
+        places, log_k = _places(np.array([self.log_k[v] for v in variables]))
+        at = dict(zip(variables, places.tolist(), strict=True))
+        row = np.repeat(np.arange(len(nodes)), [len(self.open[q]) for q in nodes])
+        where = np.array([at[v] for q in nodes for v in self.open[q]], dtype=np.int64)
+        bits = np.zeros((len(nodes), log_k.size), dtype=np.uint64)
+        np.bitwise_or.at(bits, (row, where >> 6), np.uint64(1) << (where & 63).astype(np.uint64))
+        tree = Tree(
+            left=np.array([index[self.left[q]] for q in nodes]),
+            right=np.array([index[self.right[q]] for q in nodes]),
+            open=bits,
+            cost=np.zeros(len(nodes), dtype=np.int64),
+            log_k=log_k,
+            random=np.array([seed], dtype=np.uint64),
+        )
+        roof_ = int(min(ONE * roof, 2.0**62))
+        steps = np.geomspace(hottest, _COLDEST, _N_TEMPERATURES)
+        n_moves = max(1, moves_per_node * len(inner) // steps.size)
+        with np.errstate(over="ignore"):  # without compilation
+            weigh(tree, roof_)
+            for beta in steps.tolist():
+                rotate(tree, beta, n_moves, roof_)
+        names = np.full(64 * log_k.size, -1)
+        names[places] = variables
+        row, word = np.nonzero(bits)
+        of_words = np.unpackbits(bits[row, word].view(np.uint8), bitorder="little").reshape(-1, 64)
+        one, bit = np.nonzero(of_words)
+        ends = np.searchsorted(row[one], np.arange(1, len(nodes)))
+        found = np.split(names[64 * word[one] + bit], ends)
+        open_ = [frozenset(mine.tolist()) for mine in found]
+        return replace(self, left=tree.left.tolist(), right=tree.right.tolist(), open=open_)
 
     def log2_work(self, roof: float = math.inf) -> float:
         """Log2 of the entries of all joined tables, counted as in `annealed`."""
@@ -131,93 +165,9 @@ class ContractionTree:
         charged = [size + max(0.0, size - roof) for size in sizes]
         return float(np.logaddexp2.reduce(charged, initial=-math.inf))
 
-    # ----------------------------------------------------------------- annealing
-
     def price(self, moves_per_node: int) -> float:
         n = self.n_leaves - 1
-        of_move = _OF_MOVE + _OF_WORD * (1 + min(n, 2 * _MOST_NODES) / 64)
-        return n * (_OF_NODE + moves_per_node * of_move)
-
-    def _anneal(
-        self, moves_per_node: int, hottest: float, roof: float, random: NDArray[np.uint64]
-    ) -> None:
-        """Improve the tree itself, part by part, from the worst node on."""
-        sizes = {q: self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))}
-        worst = max(sizes.values(), default=0.0)
-        parent = {child: q for q in sizes for child in (self.left[q], self.right[q])}
-        waiting = {q for q, size in sizes.items() if size > worst - _SMALL}
-        while waiting:
-            worst_node = max(waiting, key=lambda q: (sizes[q], q))
-            part = self._around(worst_node, sizes, parent)
-            waiting -= set(part)
-            self._anneal_part(part, moves_per_node, hottest, roof, random)
-            for q in part:
-                for child in (self.left[q], self.right[q]):
-                    parent[child] = q
-
-    def _around(self, node: int, sizes: dict[int, float], parent: dict[int, int]) -> list[int]:
-        """Return connected inner nodes around one, the largest tables first; parents are last."""
-        found: set[int] = set()
-        heap = [(-sizes[node], node)]
-        while heap and len(found) < _MOST_NODES:
-            _, q = heapq.heappop(heap)
-            found.add(q)
-            for near in (self.left[q], self.right[q], parent.get(q, -1)):
-                if near >= self.n_leaves and near not in found:
-                    heapq.heappush(heap, (-sizes[near], near))
-        top = next(q for q in found if parent.get(q) not in found)
-        result, stack = [], [top]
-        while stack:
-            q = stack.pop()
-            result.append(q)
-            stack += [c for c in (self.left[q], self.right[q]) if c in found]
-        return result[::-1]
-
-    def _anneal_part(
-        self,
-        part: list[int],
-        moves_per_node: int,
-        hottest: float,
-        roof: float,
-        random: NDArray[np.uint64],
-    ) -> None:
-        """Improve a connected part of the tree, given as inner nodes."""
-        inside = set(part)
-        nodes = [c for q in part for c in (self.left[q], self.right[q]) if c not in inside] + part
-        index = {q: i for i, q in enumerate(nodes)}
-        variables = sorted(set().union(*(self.open[q] for q in nodes)))
-        places, log_k = _places(np.array([self.log_k[v] for v in variables]))
-        at = dict(zip(variables, places.tolist(), strict=True))
-        n_leaves = len(nodes) - len(part)
-        row = np.repeat(np.arange(len(nodes)), [len(self.open[q]) for q in nodes])
-        where = np.array([at[v] for q in nodes for v in self.open[q]], dtype=np.int64)
-        bits = np.zeros((len(nodes), log_k.size), dtype=np.uint64)
-        np.bitwise_or.at(bits, (row, where >> 6), np.uint64(1) << (where & 63).astype(np.uint64))
-        tree = Tree(
-            left=np.array([index.get(self.left[q], -1) for q in nodes]),
-            right=np.array([index.get(self.right[q], -1) for q in nodes]),
-            open=bits,
-            cost=np.zeros(len(nodes), dtype=np.int64),
-            log_k=log_k,
-            random=random,
-        )
-        roof_ = int(min(ONE * roof, 2.0**62))
-        steps = np.geomspace(hottest, _COLDEST, _N_TEMPERATURES)
-        n_moves = max(1, moves_per_node * len(part) // steps.size)
-        with np.errstate(over="ignore"):  # without compilation
-            weigh(tree, roof_)
-            for beta in steps.tolist():
-                rotate(tree, beta, n_moves, roof_)
-        names = np.full(64 * log_k.size, -1)
-        names[places] = variables
-        row, where = np.nonzero(
-            np.unpackbits(bits[n_leaves:].view(np.uint8), axis=1, bitorder="little")
-        )
-        ends = np.searchsorted(row, np.arange(1, len(part)))
-        for i, found in enumerate(np.split(names[where], ends), n_leaves):
-            q = nodes[i]
-            self.left[q], self.right[q] = nodes[tree.left[i]], nodes[tree.right[i]]
-            self.open[q] = frozenset(found.tolist())
+        return n * (_OF_NODE + moves_per_node * (_OF_MOVE + _OF_WORD * (1 + n / 64)))
 
 
 def _places(log_k: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
