@@ -80,7 +80,8 @@ def expectation(
     and longer batches, by halves of chains if these disagree, and by the visits of
     `sklsb.ParallelTempering`; but modes that no chain visited leave no trace.
 
-    Exact sums over pairs, and variances, take one elimination for each value of each variable.
+    Exact sums over pairs, and variances, ask a plan (`sklsb.exact.prepare`) one question for each
+    value of each variable.
 
     References
     ----------
@@ -221,10 +222,10 @@ def _exact(target: Target, function: Any, of: Any) -> float:
         moves = np.flatnonzero((alone != alone[:, :1]).any(axis=1)).tolist()
         pairs = {i: [] for i in moves}
     variance = 0.0
+    plan: Any = sklsb.exact.prepare(target) if pairs else None
     for i, others in pairs.items():
         for k in np.flatnonzero(p[i]):
-            value = {target.label(i): value_name(target, i, target.values[k])}
-            given = sklsb.exact.marginals(target, evidence=value)["p"].values.reshape(p.shape)
+            given = plan.marginals({target.label(i): value_name(target, i, target.values[k])}).p
             for j, table in others:
                 mean += p[i, k] * _product(given[j, : table.shape[1]], table[k])
             variance += p[i, k] * alone[i, k] * (_product(given, alone) - of_sites)

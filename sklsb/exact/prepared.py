@@ -19,8 +19,8 @@ from sklsb.exact.elimination.answers import check_joint, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
-from sklsb.exact.elimination.plan import Plan, build, spread_over
-from sklsb.exact.elimination.reduce import Array, Factor, no_state
+from sklsb.exact.elimination.plan import Plan, build
+from sklsb.exact.elimination.reduce import Array, Factor, no_state, spread_over
 from sklsb.exact.precision import warn_if_lost
 from sklsb.exact.sensitivity import derivatives
 from sklsb.targets._checks import integer
@@ -171,7 +171,7 @@ class _Engine:
             shape = tuple(sizes[u] for u in scope)
             for f in members:
                 if f < len(factors):  # those after them are of evidence
-                    spread = spread_over(scope, factors[f], sizes)
+                    spread = spread_over(scope, factors[f])
                     entry.append(np.broadcast_to(spread, shape).ravel().astype(np.int64))
                     at.append(np.arange(start, start + size, dtype=np.int64))
             start += size

@@ -18,7 +18,7 @@ from sklsb.exact.elimination.layout import (
     n_entries,
     n_pieces,
 )
-from sklsb.exact.elimination.reduce import Array, Barren, Factor
+from sklsb.exact.elimination.reduce import Array, Barren, Factor, spread_over
 from sklsb.exact.elimination.schedule import BucketTree, Route, Schedule, Step
 
 # Positions are 32-bit numbers in the passes.
@@ -187,23 +187,15 @@ class _Builder:
         return Buckets(**columns)
 
 
-def spread_over(scope: Sequence[int], factor: Factor, sizes: Sequence[int]) -> Array:
-    """Return a table with axes for all variables of a scope, of size 1 where it has none."""
-    own, table = factor
-    if table.ndim > 1:
-        table = table.transpose([own.index(u) for u in scope if u in own])
-    return table.reshape([sizes[u] if u in own else 1 for u in scope])
-
-
 def _entries(
     joined: Sequence[Joined], factors: Sequence[Factor], sizes: Sequence[int]
 ) -> list[Array]:
     tables = []
     for scope, members in joined:
-        table = spread_over(scope, factors[members[0]], sizes)
+        table = spread_over(scope, factors[members[0]])
         if len(members) > 1 or factors[members[0]].table.ndim < len(scope):
             shape = [sizes[u] for u in scope]
-            parts = [spread_over(scope, factors[f], sizes) for f in members]
+            parts = [spread_over(scope, factors[f]) for f in members]
             table = np.broadcast_to(reduce(np.add, parts), shape)
         tables.append(table.ravel())
     return tables

@@ -5,7 +5,7 @@ depends on it and the rows of that table sum to a constant; both are put aside.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,15 @@ class Factor(NamedTuple):
 
     scope: tuple[int, ...]
     table: Array
+
+
+def spread_over(scope: Sequence[int], factor: Factor) -> Array:
+    """Return a table with axes for all variables of a scope, of size 1 where it has none."""
+    own, table = factor
+    if table.ndim > 1:
+        table = table.transpose([own.index(u) for u in scope if u in own])
+    sizes = iter(table.shape)
+    return table.reshape([next(sizes) if u in own else 1 for u in scope])
 
 
 class Barren(NamedTuple):
@@ -224,16 +233,8 @@ def absorb(factors: list[Factor]) -> list[Factor]:
             same[mine] = len(hosts)
             hosts.append(Factor(scope, table.copy()))
         else:
-            _add(hosts[host], scope, table)
+            hosts[host].table[...] += spread_over(hosts[host].scope, Factor(scope, table))
     return hosts
-
-
-def _add(host: Factor, scope: tuple[int, ...], table: Array) -> None:
-    order = sorted(range(len(scope)), key=lambda axis: host.scope.index(scope[axis]))
-    shape = [
-        size if i in scope else 1 for i, size in zip(host.scope, host.table.shape, strict=True)
-    ]
-    host.table[...] += table.transpose(order).reshape(shape)
 
 
 def tied_by_zeros(target: Target) -> bool:
