@@ -100,6 +100,12 @@ def check_function(package):
     package.testing.check_rule(rule, given, n_continuations=2)
 
 
+def check_terms(package):
+    """A switch that is seldom on is found, and terms of many lengths."""
+    anew("test_terms").test_a_switch_that_probes_miss_is_seen_when_tables_are_compared()
+    anew("test_terms").test_hidden_couplings_are_found(5)
+
+
 def check_failures(package):
     anew("test_function").test_a_failure_in_sample_is_raised_and_taken_back("nan", 2)
 
@@ -970,6 +976,9 @@ MUTANTS = {
         "new = rank + (rank > x[site])",
         check_function,
         "differences of log_prob",
+    ),
+    "tables not compared with the function": Mutant(
+        "targets/_terms.py", "while missed:", "for missed in (True,):", check_terms, r"\(0,\)"
     ),
     "chains left where a function failed": Mutant(
         FUNCTION,

@@ -33,6 +33,7 @@ from sklsb.targets._checks import (
     check_state_names,
     integer,
 )
+from sklsb.targets._terms import of_terms
 from sklsb.targets.base import States, Target
 
 _MOST_TRIES = 1000
@@ -77,6 +78,10 @@ class FunctionTarget(Target):
         Shape of the array of variables in draws, such as an image. f takes flat states anyway.
     dims : tuple of str, optional
         Names of the axes of the shape; by default ("site",) or ("row", "col").
+    terms : bool, default=False
+        Whether f returns numbers of shape (n, terms) that add up to log p. Which variables each
+        term depends on is found by trying, and ``FunctionTarget(...)`` returns a `MarkovNetwork`
+        of their tables, on which samplers and exact answers are fast, and f is not called again.
 
     Attributes
     ----------
@@ -138,11 +143,21 @@ class FunctionTarget(Target):
     >>> draws = LSBSampler("sqrt", random_state=0, n_burn_in=200).fit(target).sample(500)
     >>> draws["x"].shape
     (4, 500, 9)
+
+    The same by its terms, one for each pair of neighbours:
+
+    >>> target = FunctionTarget(lambda x: 0.8 * (x != np.roll(x, 1, axis=1)), 9, 3, terms=True)
+    >>> target
+    MarkovNetwork(9 sites, 9 factors, 3 values)
     """
 
     value_cost = 1  # of a value, in about a thousand operations
     _may_change = True
     _advice = " A function of one state needs vectorized=False."
+
+    def __new__(cls, *args: Any, terms: bool = False, **options: Any) -> Any:
+        """Make the target, or a network where the function returns terms."""
+        return of_terms(*args, **options) if terms else super().__new__(cls)
 
     def __init__(
         self,
@@ -156,6 +171,7 @@ class FunctionTarget(Target):
         state_names: Any = None,
         shape: Sequence[int] | None = None,
         dims: Sequence[str] | None = None,
+        terms: bool = False,
     ):
         if not callable(log_prob):
             raise TypeError(f"log_prob is {log_prob!r:.100}; give a function of a state.")
