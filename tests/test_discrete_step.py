@@ -3,6 +3,7 @@
 import itertools
 import logging
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -327,33 +328,35 @@ def test_choices_have_their_probabilities():
     assert (moves.chosen(log_p, np.zeros(4), np.zeros(4, int)) == [1, 0, 0, 0]).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "first"),
-    [
-        (lambda: pm.Poisson("k", 4.2), 0),
-        (lambda: pm.Geometric("k", 0.15), 1),
-        (lambda: pm.NegativeBinomial("k", mu=6.0, alpha=1.5), 0),
-        (lambda: pm.Binomial("k", n=400, p=0.02), 0),
-        (lambda: pm.ZeroInflatedPoisson("k", psi=0.6, mu=8.0), 0),
-    ],
-)
-def test_counts_without_bounds(make, first):
+COUNTS = {
+    "Poisson": (lambda **k: pm.Poisson("k", 4.2, **k), 0),
+    "geometric": (lambda **k: pm.Geometric("k", 0.15, **k), 1),
+    "negative binomial": (lambda **k: pm.NegativeBinomial("k", mu=6.0, alpha=1.5, **k), 0),
+    "binomial": (lambda **k: pm.Binomial("k", n=400, p=0.02, **k), 0),
+    "two modes": (lambda **k: pm.ZeroInflatedPoisson("k", psi=0.6, mu=8.0, **k), 0),
+}
+
+
+@pytest.mark.parametrize("together", [1, 40])
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_without_bounds(name, together):
+    """Alone, and many of one colour at once."""
+    make, first = COUNTS[name]
     with pm.Model() as model:
-        k = make()
+        make(shape=together)
     step = DiscreteStep(model=model, rng=3)
-    assert step.structure_.groups[0][0] == "slices"
-    point, seen = model.initial_point(), []
-    step.setup_chain(np.random.default_rng(5), 500, 8000)
-    for i in range(8500):
-        if i == 500:
-            step.stop_tuning()
-        point, _ = step.step(point)
-        seen.append(int(point["k"]))
+    assert step.structure_.groups == (("slices", tuple(range(together)), 1, 8),)
+    step.setup_chain(np.random.default_rng(5), 300, 8000)
+    point, seen = steps(step, model.initial_point(), 300), []
+    step.stop_tuning()
+    for _ in range(8000 // together):
+        point = steps(step, point, 8)  # nearly independent
+        seen.append(point["k"])
     values = np.arange(first, 60)
-    p = np.exp([model.compile_logp(mode=PLAIN)({"k": np.array(v)}) for v in values])
-    del k
-    counts = np.bincount(seen[500::8], minlength=60)[first:60]  # nearly independent
-    keep = p * 1000 > 5
+    log_p = model.compile_logp(mode=PLAIN, sum=False)
+    p = np.array([np.exp(log_p({"k": np.full(together, v)})[0][0]) for v in values])
+    counts = np.bincount(np.ravel(seen), minlength=60)[first:60]
+    keep = p * counts.sum() > 5
     wanted = np.append(p[keep], 1 - p[keep].sum()) * counts.sum()
     got = np.append(counts[keep], counts.sum() - counts[keep].sum())
     assert stats.chisquare(got, wanted).pvalue > 1e-3
@@ -489,3 +492,128 @@ def test_wrong_arguments():
         pm.Normal("x")
     with pytest.raises(ValueError, match="has no discrete free variable; DiscreteStep needs one"):
         DiscreteStep(model=continuous)
+
+
+# ----------------------------------------------------------------- many models
+
+
+def random_model(seed):
+    """A few sites of all kinds, with random tables of pairs, sums and switches between them."""
+    rng = np.random.default_rng(seed)
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        made = []
+        for i in range(rng.integers(2, 4)):
+            name, size = f"z{i}", int(rng.integers(1, 3)) if i < 1 else 1
+            match rng.integers(5):
+                case 0:
+                    z = pm.Bernoulli(name, rng.uniform(0.2, 0.8), shape=size)
+                case 1:
+                    z = pm.Categorical(name, rng.dirichlet(np.ones(3)), shape=size)
+                case 2:
+                    z = pm.DiscreteUniform(name, -1, rng.integers(0, 2, size))
+                case 3:
+                    z = pm.Binomial(name, 2, rng.uniform(0.2, 0.8), shape=size)
+                case 4:
+                    z = pm.Bernoulli(name, pm.math.sigmoid(scale - 1), shape=size)
+            made.append(z)
+        every = pt.concatenate(made)
+        for j in range(rng.integers(1, 4)):
+            a, b = (made[i] for i in rng.integers(0, len(made), 2))
+            match rng.integers(4):
+                case 0:
+                    table = pt.as_tensor(rng.normal(size=(4, 4)))
+                    term = table[a[0] + 1, b[-1] + 1] * scale
+                case 1:
+                    term = pt.switch(a[-1] > 0, -np.inf, -scale)
+                    term = pt.switch(pt.eq(a[0], b[-1]), 0.3, term)
+                case 2:
+                    term = -0.3 * (a.sum() - b.sum()) ** 2
+                case 3:
+                    term = 0.2 * a[0] * b[0] - 0.1 * scale * a[-1]
+            pm.Potential(f"term{j}", term)
+        if rng.random() < 0.5:
+            shape = 3, sum(z.type.shape[0] for z in made)
+            weights = pt.as_tensor(rng.normal(size=shape) * (rng.random(shape) < 0.5))
+            pm.Normal("y", weights @ (every * 1.0), 1.0, observed=rng.normal(size=3))
+    return model
+
+
+def check_random_model(monkeypatch, seed):
+    model = random_model(seed)
+    method = ("colours", "lsb", "elimination")[seed % 3]
+    step = DiscreteStep(method=method, model=model)
+    step.stop_tuning()
+    for way in step._moves:
+        way.n_changes = 1
+    point = model.initial_point()
+    states, p = law(model, step, point)
+    possible = p > 0
+    if method == "elimination":
+        block = step._block
+        for way in step._moves:
+            logs = way.tables.logs(block.low, block.given(point))
+            parts = np.split(logs, way.tables.starts[1:-1])
+            total = np.zeros(len(states))
+            for (scope, shape), part in zip(way.tables.shapes, parts, strict=True):
+                at = (states - block.low)[:, way.sites[list(scope)]]
+                total += part.reshape(shape)[tuple(at.T)]
+            found = np.exp(total - total.max())
+            np.testing.assert_allclose(found / found.sum(), p, rtol=0, atol=1e-12)
+        return
+    matrix = transition_matrix(monkeypatch, step, point, states[possible])
+    np.testing.assert_allclose(p[possible] @ matrix, p[possible], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_models(monkeypatch, seed):
+    check_random_model(monkeypatch, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 203))
+def test_many_random_models(monkeypatch, seed):
+    check_random_model(monkeypatch, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["colours", "elimination", "lsb"])
+def test_simulation_based_calibration(method):
+    """Ranks of parameters among posterior draws, given data simulated from them, are uniform."""
+    logging.getLogger("pymc").setLevel(logging.CRITICAL)
+    rng, ranks = np.random.default_rng(0), []
+    n, n_draws = 6, 9
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(n))
+        w, mu = pm.Beta("w", 2, 2), pm.Normal("mu", 0, 1)
+        z = pm.Bernoulli("z", w, shape=n)
+        pm.Potential("alike", 0.5 * pt.eq(z[1:], z[:-1]) - pt.log(2 * pt.cosh(0.25)))
+        pm.Normal("y", mu + 2.0 * z, 1.0, observed=data)
+        step = [pm.NUTS([w, mu]), DiscreteStep(method=method)]
+    everything = np.array(list(itertools.product((0, 1), repeat=n)))
+    alike = 0.5 * (everything[:, 1:] == everything[:, :-1]).sum(axis=1)
+    grid = np.linspace(0, 1, 2001)[1:-1]
+    ones = everything.sum(axis=1)
+    mass = np.exp(alike)[:, None] * grid ** ones[:, None] * (1 - grid) ** (n - ones[:, None])
+    prior_w = mass.sum(axis=0) * grid * (1 - grid)  # the potential changes the law of w
+    for _ in range(200):
+        true_w, true_mu = rng.choice(grid, p=prior_w / prior_w.sum()), rng.normal()
+        p = np.exp(alike) * true_w**ones * (1 - true_w) ** (n - ones)
+        true_z = everything[rng.choice(len(p), p=p / p.sum())]
+        with model, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pm.set_data({"data": true_mu + 2.0 * true_z + rng.normal(size=n)})
+            trace = pm.sample(
+                20 * n_draws,
+                tune=150,
+                chains=1,
+                cores=1,
+                step=step,
+                progressbar=False,
+                random_seed=rng,
+                compute_convergence_checks=False,
+            )
+        draws = trace.posterior.isel(chain=0, draw=slice(19, None, 20))
+        ranks.append([(draws["w"] < true_w).sum(), (draws["mu"] < true_mu).sum()])
+    for one in np.array(ranks, dtype=int).T:
+        assert stats.chisquare(np.bincount(one, minlength=n_draws + 1)).pvalue > 1e-3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,11 @@ class Slices(Move):
         for colour in self.colours:
             low, high = (ends[colour.sites] for ends in self.block.bounds(x, given))
             y = x.copy()
+            if colour.sites.size == 1:
+                i = int(colour.sites[0])
+                y[i] = self._slice(i, y, int(low[0]), int(high[0]), given, rng)
+                x = y
+                continue
             y[colour.sites] = self._sliced(colour, x, low, high, given, rng)
             if check:  # half of the changes
                 own = colour.own()
@@ -224,6 +230,37 @@ class Slices(Move):
                 colour.check(x, z, np.where(half[own], after, before), given)
             x = y
         return x
+
+    def _slice(self, i: int, x: Ints, low: int, high: int, given: Given, rng: Any) -> int:
+        """Draw one site, by log p as a whole; x is overwritten."""
+        known = dict[int, float]()
+
+        def log_p(at: float) -> float:
+            v = math.floor(at)
+            if v not in known and low <= v <= high:
+                x[i] = v
+                found = float(self.block.total(x, *given))
+                known[v] = -math.inf if math.isnan(found) else found
+            return known.get(v, -math.inf)
+
+        now, w = int(x[i]), float(self.learned[i])
+        level = log_p(now) - rng.standard_exponential()
+        if level == -math.inf:
+            return now
+        start, at, share = rng.random(3).tolist()
+        start += now
+        left = start - w * at
+        right, out = left + w, math.floor(_MOST_STEPS * share)
+        rest = _MOST_STEPS - 1 - out
+        while out > 0 and log_p(left) > level:
+            left, out = left - w, out - 1
+        while rest > 0 and log_p(right) > level:
+            right, rest = right + w, rest - 1
+        if self.learns:
+            self.learned[i] += 0.05 * (max(2.0, right - left) - w)
+        while not log_p(new := left + rng.random() * (right - left)) > level:
+            left, right = (new, right) if new < start else (left, new)
+        return math.floor(new)
 
     def _sliced(
         self, colour: Colour, x: Ints, low: Ints, high: Ints, given: Given, rng: Any

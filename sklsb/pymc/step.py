@@ -281,7 +281,7 @@ class DiscreteStep(BlockedStep):
             self._moves.append(Slices(block, many))
             listed = many[n_values[many] <= MOST_VALUES]
             if listed.size:  # modes that slices do not reach
-                every = int(np.ceil(n_values[listed].max() / SLICED)) * 2
+                every = int(np.ceil(n_values[listed].max() / SLICED)) * 8
                 self._moves.append(Colours(block, listed, every))
 
     def _eliminated(self, sites: Ints, colours: Colours) -> Elimination | None:

@@ -34,7 +34,7 @@ def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
 
 
 class Tables:
-    """A table for each set of sites that outputs see, filled for all sets of some colours at once.
+    """Tables of the outputs that see few sites, filled for all sets of some colours at once.
 
     ``rows`` are those of ``block.sets`` that count; all, if it is None.
 
@@ -47,7 +47,7 @@ class Tables:
     starts : ndarray of int
         Where each table starts in the array of all entries.
     evaluations : list of (ndarray, ndarray, ndarray)
-        States at which log p is taken; rows of ``block.sets`` whose sums are entries, and which.
+        States at which log p is taken; tables, counted from 1, and their entries that these give.
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class Tables:
         k = self.n_values = block.high[sites] - block.low[sites] + 1
         sets = block.sets[:, sites].tocsr()
         sets.sort_indices()
-        scopes = [part.tolist() for part in np.split(sets.indices, sets.indptr[1:-1])]
-        chosen = range(len(scopes)) if rows is None else rows.tolist()
-        self.rows = [row for row in chosen if scopes[row]]
-        most = max((len(scopes[row]) for row in self.rows), default=0)
+        every = [tuple(part.tolist()) for part in np.split(sets.indices, sets.indptr[1:-1])]
+        chosen = range(len(every)) if rows is None else rows.tolist()
+        scopes = {row: every[row] for row in chosen if every[row]}
+        most = max(map(len, scopes.values()), default=0)
         if most > _MOST_SITES:
             raise ValueError(f"needs elements that see few sites: one sees {most}")
-        self.shapes = [(tuple(s := scopes[row]), tuple(k[s].tolist())) for row in self.rows]
+        kept = self._assign(scopes)
+        self.shapes = [(s, tuple(k[list(s)].tolist())) for s in kept]
         self.starts = np.cumsum([0, *(int(np.prod(shape)) for _, shape in self.shapes)])
         most = int(np.diff(self.starts).max(initial=1))
         if most > _MOST_ENTRIES:
@@ -72,6 +73,21 @@ class Tables:
         for c, one in enumerate(colours):
             colour[one] = c
         self._lay_out(colour[sites])
+
+    def _assign(self, scopes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Count each set of sites to a table that has them all, and return those of the tables."""
+        kept, at_site = list[tuple[int, ...]](), dict[int, set[int]]()
+        table_of = np.zeros(self.block.sets.shape[0], np.int64)  # 0: none
+        for row, scope in sorted(scopes.items(), key=lambda item: -len(item[1])):
+            holds = set.intersection(*(at_site.setdefault(i, set()) for i in scope))
+            if not holds:
+                kept.append(scope)
+                holds = {len(kept)}
+                for i in scope:
+                    at_site[i] |= holds
+            table_of[row] = min(holds)
+        self._table_of = table_of[self.block.scope_of]
+        return kept
 
     def _lay_out(self, colour: Ints) -> None:
         """Find out which evaluations there are, and where their sums go."""
@@ -84,24 +100,25 @@ class Tables:
             for values in product(*most):
                 of = np.zeros(colour.max() + 1, np.int64)
                 of[group] = values
-                state, rows, entries = of[colour], list[int](), list[int]()
+                state, tables, entries = of[colour], list[int](), list[int]()
                 for j in members:
                     scope, shape = self.shapes[j]
                     at = tuple(state[list(scope)].tolist())
                     if all(v < n for v, n in zip(at, shape, strict=True)):
-                        rows.append(self.rows[j])
+                        tables.append(j + 1)
                         entries.append(int(self.starts[j] + np.ravel_multi_index(at, shape)))
                 state = np.minimum(state, self.n_values - 1)
-                self.evaluations.append((state, np.array(rows), np.array(entries)))
+                if entries:
+                    self.evaluations.append((state, np.array(tables), np.array(entries)))
 
     def logs(self, x: Ints, given: Given) -> Floats:
         """Return the logarithms of all entries, at a state of all other variables."""
         logs, y = np.empty(self.starts[-1]), x.copy()
         low = self.block.low[self.sites]
-        for state, rows, entries in self.evaluations:
+        for state, tables, entries in self.evaluations:
             y[self.sites] = low + state
-            with np.errstate(invalid="ignore"):
-                logs[entries] = self.block.by_scope(self.block.log_p(y, *given))[rows]
+            sums = np.bincount(self._table_of, self.block.log_p(y, *given))
+            logs[entries] = sums[tables]
         logs[np.isnan(logs)] = -np.inf
         return logs
 
