@@ -23,13 +23,12 @@ from sklsb.exact.elimination.schedule import BucketTree, Route, Schedule, Step
 
 # Positions are 32-bit numbers in the passes.
 MOST_ENTRIES = 1 << 32
-# Columns of `Buckets` with the beginning of each range in another one, and the end of the last.
-_STARTS = {"axis_start": "axis_variable", "factor_start": "position", "given_start": "given_stride"}
-# Columns with one number for each bucket, and for each factor.
+# Columns of `Buckets` with one number for each bucket, axis, factor, and variable conditioned on.
 _OF_BUCKETS = (
-    *("variable", "k", "message_size", "inner_axes", "inner_size", "period", "row_sum"),
-    *("axis_start", "factor_start"),
+    *("variable", "k", "message_size", "inner_axes", "inner_size", "period"),
+    *("axis_start", "factor_start", "scattered_start"),
 )
+_OF_AXES, _OF_GIVEN = ("axis_variable", "axis_k", "axis_stride"), ("given_variable", "given_stride")
 _OF_FACTORS = "offset_start", "position", "sender", "own_stride", "stride_start", "given_start"
 # Constant factors come first, scattered ones last.
 _TURN = {CONSTANT: 0, RUN: 1}
@@ -84,13 +83,14 @@ class _Builder:
         self.joined: list[Joined] = []
         self.n_tables = 0  # entries
         self.n_pieces: list[int] = []
-        self.columns: dict[str, list[Any]] = {name: [] for name in Buckets._fields}
+        self._buckets: list[tuple[int, ...]] = []
+        self._row_sums: list[float] = []
+        self._axes: list[tuple[int, ...]] = []
         self._factors: list[tuple[int, ...]] = []
+        self._given: list[tuple[int, int]] = []
+        self._stride: list[int] = []
+        self._offsets: list[int] = []
         self._patterns: dict[Any, int] = {}
-
-    def _append(self, names: tuple[str, ...], *values: float) -> None:
-        for name, value in zip(names, values, strict=True):
-            self.columns[name].append(value)
 
     def add(
         self,
@@ -100,54 +100,37 @@ class _Builder:
         messages: Sequence[_Placed] = (),
         row_sum: float = 0.0,
     ) -> None:
-        sizes, columns, inner = self.sizes, self.columns, layout.inner
-        received = [message.scope for message in messages]
+        sizes, inner = self.sizes, layout.inner
+        received, mine = [message.scope for message in messages], []
+        for table in tables:
+            mine.append(_Placed(table.scope, self.n_tables))
+            self.n_tables += n_entries(table.scope, sizes)
+        self.joined += tables
         slow, fast = layout.loops(received, [table.scope for table in tables])
-        axes, strides = [*slow, *fast, *inner], self._strides(layout.axes)
-        n_inner, n_fast = n_entries(inner, sizes), n_entries(fast, sizes)
-        starts = len(columns["axis_variable"]), len(self._factors)
-        size = n_inner * n_fast * n_entries(slow, sizes)
-        blocks = size, layout.n_inner, n_inner, n_fast
-        self._append(_OF_BUCKETS, variable, sizes[variable], *blocks, row_sum, *starts)
-        columns["axis_variable"] += axes
-        columns["axis_stride"] += [strides[u] for u in axes]
-        columns["axis_k"] += [sizes[u] for u in axes]
-        factors = [*[self._store(table) for table in tables], *messages]
-        self._join(variable, axes, inner, [strides[u] for u in inner], factors)
-        self.n_pieces.append(n_pieces([*slow, *fast], received, sizes))
-
-    def _join(
-        self,
-        variable: int,
-        axes: Sequence[int],
-        inner: Sequence[int],
-        run: list[int],
-        factors: Sequence[_Placed],
-    ) -> None:
-        """Add the factors of a bucket, and which is the first that is joined for many blocks."""
-        columns, found, n_outer = self.columns, [], len(axes) - len(inner)
-        block = tuple([self.sizes[u] for u in inner])
-        for scope, position, sender in factors:
-            strides = self._strides(scope)
-            own, row = strides.pop(variable), [strides.pop(u, 0) for u in axes]
+        outer, strides, found = slow + fast, self._strides(layout.axes), []
+        axes, n_outer = [*outer, *inner], len(outer)
+        run, block = [strides[u] for u in inner], [sizes[u] for u in inner]
+        for scope, position, sender in (*mine, *messages):
+            rest = self._strides(scope)
+            own, row = rest.pop(variable), [rest.pop(u, 0) for u in axes]
             start = self._offset(row[n_outer:], run, block)
             # What is left of the strides is of variables conditioned on.
-            found.append((start, position, sender, own, row, strides))
+            found.append((start, position, sender, own, row, rest))
         found.sort(key=lambda factor: _TURN.get(factor[0], 2))
         # In one block, nothing is joined for others.
         n_early = sum([not n_outer or factor[0] in _TURN for factor in found])
-        columns["scattered_start"].append(len(self._factors) + n_early)
+        n_inner, n_fast = math.prod(block), n_entries(fast, sizes)
+        size, first = n_inner * n_fast * n_entries(slow, sizes), len(self._factors)
+        blocks = size, layout.n_inner, n_inner, n_fast
+        starts = len(self._axes), first, first + n_early
+        self._buckets.append((variable, sizes[variable], *blocks, *starts))
+        self._row_sums.append(row_sum)
+        self._axes += [(u, sizes[u], strides[u]) for u in axes]
         for *values, row, given in found:
-            self._factors.append((*values, len(columns["stride"]), len(columns["given_variable"])))
-            columns["stride"] += row
-            columns["given_variable"] += given
-            columns["given_stride"] += given.values()
-
-    def _store(self, table: Joined) -> _Placed:
-        self.joined.append(table)
-        position = self.n_tables
-        self.n_tables += n_entries(table.scope, self.sizes)
-        return _Placed(table.scope, position)
+            self._factors.append((*values, len(self._stride), len(self._given)))
+            self._stride += row
+            self._given += given.items()
+        self.n_pieces.append(n_pieces(outer, received, sizes))
 
     def _strides(self, scope: Sequence[int]) -> dict[int, int]:
         result, distance = {}, 1
@@ -156,7 +139,7 @@ class _Builder:
             distance *= self.sizes[u]
         return result
 
-    def _offset(self, strides: list[int], run: list[int], block: tuple[int, ...]) -> int:
+    def _offset(self, strides: list[int], run: list[int], block: list[int]) -> int:
         """Return where the offsets of a factor's block begin; equal ones are shared."""
         if not any(strides):
             return CONSTANT
@@ -168,22 +151,33 @@ class _Builder:
             for stride, size in zip(strides, block, strict=True):
                 steps = [stride * x for x in range(size)]
                 offsets = [at + step for at in offsets for step in steps]
-            self._patterns[key] = len(self.columns["offset"])
-            self.columns["offset"] += offsets
+            self._patterns[key] = len(self._offsets)
+            self._offsets += offsets
         return self._patterns[key]
 
     def finish(self, schedule: Schedule) -> Buckets:
         """Return all buckets, the last of which send messages."""
-        factors = np.array(self._factors, dtype=np.int64).reshape(-1, len(_OF_FACTORS))
-        self.columns.update(zip(_OF_FACTORS, factors.T.tolist(), strict=True))
-        for start, column in _STARTS.items():
-            self.columns[start].append(len(self.columns[column]))
-        kinds = {"row_sum": np.float64, "offset": np.uint32}
-        columns = {name: np.array(c, kinds.get(name, np.int64)) for name, c in self.columns.items()}
+        columns: dict[str, Any] = {
+            "row_sum": np.array(self._row_sums),
+            "stride": np.array(self._stride, dtype=np.int64),
+            "offset": np.array(self._offsets, dtype=np.uint32),
+        }
+        for names, rows in (
+            (_OF_BUCKETS, self._buckets),
+            (_OF_AXES, self._axes),
+            (_OF_FACTORS, self._factors),
+            (_OF_GIVEN, self._given),
+        ):
+            found = np.array(rows, dtype=np.int64).reshape(-1, len(names)).T.copy()
+            columns |= zip(names, found, strict=True)
+        ends = len(self._axes), len(self._factors), len(self._given)
+        for name, end in zip(("axis_start", "factor_start", "given_start"), ends, strict=True):
+            columns[name] = np.append(columns[name], end)
         columns["position"][columns["sender"] >= 0] += self.n_tables
+        n = columns["k"].size
         for name, at in (("message", schedule.message), ("belief", schedule.belief)):
-            columns[name] = np.full(columns["k"].size, -1)
-            columns[name][columns["k"].size - at.size :] = np.where(at < 0, -1, at + self.n_tables)
+            columns[name] = np.full(n, -1)
+            columns[name][n - at.size :] = np.where(at < 0, -1, at + self.n_tables)
         return Buckets(**columns)
 
 
