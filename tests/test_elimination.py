@@ -845,7 +845,7 @@ def check_tree(order, model, late, n_moves):
     log_k = np.log2(model.sizes.astype(float))
     tree, given = ContractionTree.from_order(order, scopes, late, log_k), model.free[7]
     for first, gone in ((tree, set()), (tree.without(given), {given})):
-        found = first.annealed(n_moves, 1.0, 8.0)
+        found = first.annealed(n_moves, 1.0)
         assert found.left != first.left
         inside, work = found.open[: len(scopes)], 0.0
         assert sorted(map(sorted, inside)) == sorted(map(sorted, first.open[: len(scopes)]))
@@ -869,7 +869,7 @@ def test_trees_are_what_they_say_after_annealing(seed):
     check_tree(order_of(model, late).variables, model, late, 200)
 
 
-def check_moves(seed, roof):
+def check_moves(seed):
     """Costs of nodes and open variables, after moves of the kernel alone, are counted anew."""
     rng, n = np.random.default_rng(seed), 12
     values = np.array([ONE, round(ONE * math.log2(3))])  # 40 variables of 2 values, 40 of 3
@@ -893,7 +893,7 @@ def check_moves(seed, roof):
         cost = [0] * n
         for a, b in zip(tree.left[n:], tree.right[n:], strict=True):
             size = sum(int(values[v // 40]) for v in opened[a] | opened[b])
-            cost.append(size + max(0, size - roof))
+            cost.append(size)
         return opened, cost
 
     for q, found in enumerate(counted()[0]):
@@ -901,9 +901,9 @@ def check_moves(seed, roof):
             tree.open[q, v // 40] |= np.uint64(1) << np.uint64(v % 40)
     first = tree.left.copy()
     with np.errstate(over="ignore"):  # random numbers, where nothing is compiled
-        weigh(tree, roof)
+        weigh(tree)
         assert tree.cost.tolist() == counted()[1]
-        rotate(tree, 1.0, 300, roof)
+        rotate(tree, 1.0, 300)
     assert (tree.left != first).any()
     opened, cost = counted()
     for q, found in enumerate(opened):
@@ -911,10 +911,9 @@ def check_moves(seed, roof):
     assert tree.cost.tolist() == cost, "the cost of a node"
 
 
-@pytest.mark.parametrize("roof", [1 << 62, 10 * ONE])
-@pytest.mark.parametrize("seed", range(4))
-def test_moves_keep_what_a_tree_says(seed, roof):
-    check_moves(seed, roof)
+@pytest.mark.parametrize("seed", range(8))
+def test_moves_keep_what_a_tree_says(seed):
+    check_moves(seed)
 
 
 def _below(tree, q):

@@ -132,7 +132,7 @@ def check_memory(package):
 
 def check_trees(package):
     tests = anew("test_elimination")
-    tests.check_moves(0, 10 * tests.ONE)
+    tests.check_moves(0)
     model = tests.strike(tests.tangled(0, 20, 25))
     late = frozenset(model.free[3:5])
     tests.check_tree([*(v for v in model.free if v not in late), *late], model, late, 60)

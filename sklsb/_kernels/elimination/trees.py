@@ -25,7 +25,7 @@ class Tree(NamedTuple):
     left: NDArray[np.int64]  # (nodes,) the children; -1 for leaves
     right: NDArray[np.int64]
     open: NDArray[np.uint64]  # (nodes, words) variables that other nodes contain too
-    cost: NDArray[np.int64]  # (nodes,) log2 of the entries of the joined table, see `_charge`
+    cost: NDArray[np.int64]  # (nodes,) log2 of the entries of the joined table
     log_k: NDArray[np.int64]  # (words,) log2 of the number of values
     random: NDArray[np.uint64]  # (1,) state of the random numbers
 
@@ -48,25 +48,19 @@ def _log_sum(a, b):
     return high + (_MORE[step] if step < _MORE.size else 0)
 
 
-@inlined
-def _charge(size, roof):
-    """Cost of a joined table: what exceeds the roof, where memory ends, counts twice."""
-    return size + max(0, size - roof)
-
-
 @kernel
-def weigh(tree, roof):
+def weigh(tree):
     """Compute the cost of each node."""
     for q in range((tree.left.size + 1) // 2, tree.left.size):
         size = np.int64(0)
         for w in range(tree.log_k.size):
             joined = tree.open[tree.left[q], w] | tree.open[tree.right[q], w]
             size += tree.log_k[w] * np.int64(count(joined))
-        tree.cost[q] = _charge(size, roof)
+        tree.cost[q] = size
 
 
 @kernel
-def rotate(tree, beta, n_moves, roof):
+def rotate(tree, beta, n_moves):
     """Propose to turn ((a, b), c) into ((a, c), b), ``n_moves`` times.
 
     Only one set of variables changes. A move is accepted by the change of log2 of the work of the
@@ -91,7 +85,6 @@ def rotate(tree, beta, n_moves, roof):
             kept = joined & (rest | tree.open[p, w])
             below += tree.log_k[w] * np.int64(count(joined))
             above += tree.log_k[w] * np.int64(count(kept | rest))
-        below, above = _charge(below, roof), _charge(above, roof)
         worse = _log_sum(below, above) - _log_sum(tree.cost[q], tree.cost[p])
         if worse > 0:
             u = np.float64(_random(tree.random) >> np.uint64(11)) * 2.0**-53

@@ -115,8 +115,8 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
     room = limits.max_memory / 8 - n_tables
-    search = limits.max_work, room if room > 0.0 else math.inf
-    found = best_order(free, model.factors, sizes, [v for v in free if v in keep], *search)
+    late = [v for v in free if v in keep]
+    found = best_order(free, model.factors, sizes, late, limits.max_work)
     tree = BucketTree.of(found.variables, model.factors, sizes)
     log2_most = math.log2(limits.max_work)
 

@@ -138,30 +138,20 @@ class Order:
     log2_work: float  # of all joined tables
     tree: ContractionTree | None
     left: float = 0.0  # time for further search, in table entries
-    roof: float = np.inf  # log2 of the entries of a table that memory has room for
-
-    def under(self, roof: float) -> "Order":
-        """Return an order of smaller tables, if some exceed the roof."""
-        new = replace(self, roof=roof)
-        if self.tree is None or self.tree.log2_work(roof) == self.tree.log2_work():
-            return new
-        return new._improved(self.tree)
 
     def given(self, variable: int) -> "Order":
         """Return an order of the other variables, given one; the tree is annealed again."""
         if self.tree is None:
             return replace(self, variables=[v for v in self.variables if v != variable])
-        return self._improved(self.tree.without(variable))
-
-    def _improved(self, tree: ContractionTree) -> "Order":
+        tree = self.tree.without(variable)
         fixed, time = tree.price(0), _SHARE_GIVEN * self.left
         moves = min(int(max(0.0, time - fixed) / (tree.price(1) - fixed)), _MOST_MOVES)
         for hottest in _HOTTEST[1:] if moves else ():
-            other = tree.annealed(moves, hottest, self.roof, len(self.variables))
-            if other.log2_work(self.roof) < tree.log2_work(self.roof):
+            other = tree.annealed(moves, hottest, len(self.variables))
+            if other.log2_work() < tree.log2_work():
                 tree = other
         left = self.left - len(_HOTTEST[1:]) * tree.price(moves)
-        return Order(tree.order(), tree.log2_work(), tree, left, self.roof)
+        return Order(tree.order(), tree.log2_work(), tree, left)
 
 
 def best_order(
@@ -170,9 +160,8 @@ def best_order(
     sizes: NDArray[np.int64],
     late: Collection[int] = (),
     max_work: float = 2.0**30,
-    room: float = np.inf,
 ) -> Order:
-    """Return an order of elimination of little work, and of messages that fit into ``room``.
+    """Return an order of elimination of little work.
 
     ``sizes`` are those of all variables of the model; variables in ``late`` come last. If no order
     can keep ``max_work``, the greedy one is returned.
@@ -191,10 +180,10 @@ def best_order(
     # Questions whose limits differ little share an order.
     search = max_work if max_work < MAX_SEARCH else max(max_work, _SHARED_SEARCH)
     order = _annealed(tuple(greedy), scopes, frozenset(late), tuple(sizes.tolist()), search)
-    # As much time again for what memory asks, if the order may be used at all.
+    # As much time again after variables are conditioned on, if the order may be used at all.
     useful = order.log2_work < np.log2(max_work) + 1.0
     left = _patience(order.log2_work, log2_work, max_work) if useful else 0.0
-    return replace(order, left=left).under(float(np.log2(max(room, 2.0))) - 1.0)
+    return replace(order, left=left)
 
 
 def _patience(log2_work: float, log2_first: float, max_work: float) -> float:
@@ -230,7 +219,7 @@ def _annealed(
             break
         turn = seed % len(_HOTTEST)
         tree = cast(ContractionTree, best.tree) if turn else first
-        tree = tree.annealed(moves, _HOTTEST[turn], seed=seed)
+        tree = tree.annealed(moves, _HOTTEST[turn], seed)
         moves, stale, seed = min(2 * moves, _MOST_MOVES), stale + 1, seed + 1
         log2_work = tree.log2_work()
         if log2_work < best.log2_work:

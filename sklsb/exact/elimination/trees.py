@@ -108,14 +108,8 @@ class ContractionTree:
             alone=[v for v in self.alone if v != variable],
         )
 
-    def annealed(
-        self, moves_per_node: int, hottest: float, roof: float = math.inf, seed: int = 0
-    ) -> "ContractionTree":
-        """Return a tree improved by random moves.
-
-        Inverse temperatures rise from ``hottest``. ``roof`` is log2 of the entries of a table that
-        memory has room for; what exceeds it counts twice.
-        """
+    def annealed(self, moves_per_node: int, hottest: float, seed: int = 0) -> "ContractionTree":
+        """Return a tree improved by random moves; inverse temperatures rise from ``hottest``."""
         # Nodes are numbered anew: leaves, and then the others with parents last.
         inner: list[int] = []
         stack = [q for q in (len(self.left) - 1,) if q >= self.n_leaves]
@@ -142,13 +136,12 @@ class ContractionTree:
             log_k=log_k,
             random=np.array([seed], dtype=np.uint64),
         )
-        roof_ = int(min(ONE * roof, 2.0**62))
         steps = np.geomspace(hottest, _COLDEST, _N_TEMPERATURES)
         n_moves = max(1, moves_per_node * len(inner) // steps.size)
         with np.errstate(over="ignore"):  # without compilation
-            weigh(tree, roof_)
+            weigh(tree)
             for beta in steps.tolist():
-                rotate(tree, beta, n_moves, roof_)
+                rotate(tree, beta, n_moves)
         names = np.full(64 * log_k.size, -1)
         names[places] = variables
         row, word = np.nonzero(bits)
@@ -159,11 +152,10 @@ class ContractionTree:
         open_ = [frozenset(mine.tolist()) for mine in found]
         return replace(self, left=tree.left.tolist(), right=tree.right.tolist(), open=open_)
 
-    def log2_work(self, roof: float = math.inf) -> float:
-        """Log2 of the entries of all joined tables, counted as in `annealed`."""
+    def log2_work(self) -> float:
+        """Log2 of the entries of all joined tables."""
         sizes = [self._size(self._joined(q)) for q in range(self.n_leaves, len(self.left))]
-        charged = [size + max(0.0, size - roof) for size in sizes]
-        return float(np.logaddexp2.reduce(charged, initial=-math.inf))
+        return float(np.logaddexp2.reduce(sizes, initial=-math.inf))
 
     def price(self, moves_per_node: int) -> float:
         n = self.n_leaves - 1
