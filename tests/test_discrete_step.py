@@ -3,7 +3,9 @@
 import itertools
 import logging
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -448,6 +450,26 @@ def test_present_data_are_used():
         assert step.step(model.initial_point())[0]["z"].tolist() == [1, 0]
 
 
+def test_values_of_a_scan_are_probed():
+    with pm.Model() as model:
+        a, z = pm.Beta("a", 1, 1), pm.Bernoulli("z", 0.5, shape=4)
+        sums = pytensor.scan(
+            lambda here, last, a: last * a + here,
+            sequences=[z * 1.0],
+            outputs_info=[pt.zeros(())],
+            non_sequences=[a],
+            return_updates=False,
+        )
+        pm.Normal("y", sums, 1.0, observed=np.zeros(4))
+    step = DiscreteStep(model=model)
+    assert step.structure_.probed == ("Scan",)
+    assert sorted(s for s in step.structure_.scopes if len(s) > 1) == [
+        (0, 1),
+        (0, 1, 2),
+        (0, 1, 2, 3),
+    ]
+
+
 def test_hidden_chain_is_that_of_forward_filtering():
     rng = np.random.default_rng(4)
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -469,6 +491,27 @@ def test_hidden_chain_is_that_of_forward_filtering():
     logs = way.relative(way.block.flat(model.initial_point()), [])
     found = way._plan.with_tables(np.exp(logs)).marginals().p
     np.testing.assert_allclose(found, both / both.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+PAGE = Path(__file__).parent.parent / "doc" / "mixed.rst"
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="this distribution has no pages")
+def test_the_code_of_the_page_runs():
+    logging.getLogger("pymc").setLevel(logging.CRITICAL)
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", text, flags=re.MULTILINE
+    )
+    assert len(blocks) == 2
+    space = {"y": np.random.default_rng(0).normal(size=30) * 3}
+    few = "progressbar=False, draws=20, tune=20, chains=1, compute_convergence_checks=False"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for block in blocks:
+            code = re.sub(r"^ {3}", "", block, flags=re.MULTILINE)
+            exec(code.replace("step=DiscreteStep()", f"step=DiscreteStep(), {few}"), space)
+    assert space["trace"].posterior["z"].shape == (1, 20, 30)
 
 
 # ----------------------------------------------------------------- what is refused

@@ -210,7 +210,7 @@ class Block:
                 small = high - low < MOST_VALUES
                 x = rng.integers(np.where(small, low, near[0]), np.where(small, high, near[1]) + 1)
                 given = [
-                    g + 0.1 * rng.standard_normal(g.shape) if g.dtype.kind == "f" else g
+                    np.asarray(g + 0.1 * rng.standard_normal(g.shape)) if g.dtype.kind == "f" else g
                     for g in given
                 ]
             base = self.log_p(x, *given)
