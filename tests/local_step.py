@@ -49,7 +49,7 @@ class FastProbe:
     @property
     def precision(self) -> float:
         """Rounding of the ratios that are proposed by."""
-        return EPS if self.ensemble.log_ratios_dtype == np.float64 else 2.0**-23
+        return EPS if "64" in str(self.ensemble.walkers.state.ratios.dtype) else 2.0**-23
 
     def step(self, u_select: Any, u_accept: Any) -> States:
         """One transition; ``u_select`` holds one number, or all numbers of several flips."""

@@ -659,7 +659,7 @@ def test_single_precision_leaves_detailed_balance_to_double(function):
     target = random_rbm(4, 3, 2.0)
     x = exact.states(target)
     fast = FastEnsemble(target, x, [None] * 16)
-    assert fast.log_ratios_dtype == np.float32
+    assert fast.walkers.state.ratios.dtype == torch.float32
     fast.start(Balanced(function.table()))
     q, middle = drawn_with(fast.walkers, 4)
     flow = np.empty((16, 4))

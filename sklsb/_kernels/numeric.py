@@ -1,8 +1,6 @@
 """Numbers: the exponential, the weight of a move, the logarithm of 1 + exp."""
 
 import math
-from decimal import Decimal, localcontext
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +17,6 @@ class Table(NamedTuple):
     """The part q of a log weight u/2 + q: value[k] + slope[k] (a - k).
 
     Here a = abs(u) / step and k = floor a, at most the last knot.
-
-    If q is not even, the knots for l >= 0 come first, then as many for l < 0.
     """
 
     value: NDArray[np.float64]
@@ -28,16 +24,8 @@ class Table(NamedTuple):
     inverse_step: float
 
 
-def _split_log2():
-    """log(2)/256 as a sum of two floats, the first short enough for exact products."""
-    with localcontext() as context:
-        context.prec = 50
-        exact = Fraction(Decimal(2).ln()) / 256
-    high = float(np.int64(np.float64(float(exact)).view(np.int64) & ~0x3FFFFFF).view(np.float64))
-    return high, float(exact - Fraction(high))
-
-
-_STEP_HIGH, _STEP_LOW = _split_log2()
+# log(2) / 256 as a sum of two floats, the first short enough for exact products.
+_STEP_HIGH, _STEP_LOW = map(float.fromhex, ("0x1.62e42fcp-9", "0x1.7d1cf79abc9e4p-36"))
 _STEPS_PER_UNIT = 256 / math.log(2)
 _POWERS = np.exp2(np.arange(256) / 256)
 _ROUND = 1.5 * 2.0**52

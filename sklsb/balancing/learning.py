@@ -473,3 +473,31 @@ def fit_flux(
         minimize(shown, function.theta, jac=True, method="L-BFGS-B", options=options)
     rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def name_of(given: Any) -> str:
+    """Return the name of the objective given to `LSBSampler`, or raise a ValueError."""
+    allowed = ("auto", *OBJECTIVES, *MIXING)
+    name = given.name if isinstance(given, Objective) else given
+    if not isinstance(name, str) or name not in allowed:
+        raise ValueError(
+            f"objective is {given!r}; it must be one of {sorted(allowed)}, or declared by "
+            "sklsb.extending.objective."
+        )
+    return name
+
+
+def of_burn_in(given: Any, fast: bool) -> Objective:
+    """Return the objective of the burn-in."""
+    if name_of(given) in OBJECTIVES:
+        return Objective.of(given)
+    return OBJECTIVES["bound" if fast else "kl"]
+
+
+def new_learner(
+    objective: Objective, function: LearnableFunction, optimizer: str, rate: float | None
+) -> Learner:
+    """Return a learner; ``rate`` is the learning rate, or None."""
+    if rate is None:
+        rate = objective.learning_rate or function.learning_rate
+    return Learner(function, objective, OPTIMIZERS[optimizer](float(rate)))

@@ -140,12 +140,12 @@ def undo(view, chain, move, inverse):
 
 
 @implements(rebuild, Balanced)
-def _rebuild(view, rule, chain):
+def rebuild_weights(view, rule, chain):
     weigh_all(view, rule, chain)
 
 
 @implements(prepare, Balanced)
-def _prepare(view, rule, chain):
+def prepare_weights(view, rule, chain):
     rebase(view, rule, chain)
 
 

@@ -22,9 +22,10 @@ from sklsb._kernels.rules.balanced import (
     SMALLEST_TOTAL,
     Weights,
     new_weights,
+    prepare_weights,
     propose,
     rebase,
-    weigh_all,
+    rebuild_weights,
 )
 from sklsb._kernels.tree import select, total
 
@@ -59,14 +60,8 @@ class Jump(NamedTuple):
         return new_weights(target, n_chains)
 
 
-@implements(rebuild, Jump)
-def _rebuild(view, rule, chain):
-    weigh_all(view, rule, chain)
-
-
-@implements(prepare, Jump)
-def _prepare(view, rule, chain):
-    rebase(view, rule, chain)
+implements(rebuild, Jump)(rebuild_weights)
+implements(prepare, Jump)(prepare_weights)
 
 
 @inlined

@@ -167,12 +167,6 @@ class FastEnsemble:
         return torch.as_tensor(values).to(self.device)
 
     @property
-    def log_ratios_dtype(self) -> np.dtype[np.float32] | np.dtype[np.float64]:
-        """Type of first-order log-ratios."""
-        single = self.walkers.state.ratios.dtype == torch.float32
-        return np.dtype(np.float32) if single else np.dtype(np.float64)
-
-    @property
     def cost(self) -> int:
         """Number of moves, though one gradient sees them all."""
         return self.walkers.moves.existing.size

@@ -8,8 +8,7 @@ import numpy as np
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.functions import BalancingFunction, Lipschitz, get_balancing
-from sklsb.balancing.learners import name_of
-from sklsb.balancing.learning import MIXING, OBJECTIVES, Trace, fit_flux, n_stored
+from sklsb.balancing.learning import MIXING, OBJECTIVES, Trace, fit_flux, n_stored, name_of
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
 from sklsb.ensembles.streams import Streams

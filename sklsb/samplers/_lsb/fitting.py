@@ -11,7 +11,6 @@ from sklsb._kernels.facts import Rule
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
-from sklsb.balancing.learners import name_of, new_learner, of_burn_in
 from sklsb.balancing.learning import (
     FEWEST_SITES,
     FEWEST_STATES,
@@ -21,6 +20,9 @@ from sklsb.balancing.learning import (
     History,
     Learner,
     burn_in,
+    name_of,
+    new_learner,
+    of_burn_in,
 )
 from sklsb.balancing.weights import balanced
 from sklsb.diagnostics.draws import draws_dataset
