@@ -814,14 +814,14 @@ MUTANTS = {
     ),
     # Exact conditionals
     "a site drawn 1 % too warm": Mutant(
-        GIBBS_RULES,
+        ENUMERATION,
         "weight[k] = exp(weight[k] - largest)",
         "weight[k] = exp(0.99 * (weight[k] - largest))",
         check_gibbs,
         STATIONARY,
     ),
     "the present value never kept": Mutant(
-        GIBBS_RULES, "stay = exp(-largest)", "stay = 0.0 * exp(-largest)", check_gibbs, STATIONARY
+        ENUMERATION, "stay = exp(-largest)", "stay = 0.0 * exp(-largest)", check_gibbs, STATIONARY
     ),
     "the last value never drawn": Mutant(
         GIBBS_RULES,

@@ -539,8 +539,8 @@ MUTANTS = {
     ),
     "conditionals relative to the present value alone": Mutant(
         RUN,
-        "        stay = exp(-largest)\n        whole = stay\n",
-        "        stay = exp(-largest)\n        whole = 1.0\n",
+        "total[at + here] += stay / whole",
+        "total[at + here] += 1.0 / whole",
         check_averages,
         "conditional probabilities",
     ),

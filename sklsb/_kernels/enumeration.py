@@ -168,6 +168,24 @@ def weigh_ball(view, chain, size, here, reference, known):
 
 
 @inlined
+def weigh_values(view, chain, first, n, weight):
+    """Weigh the n other values of a variable, whose first move is given, from their log-ratios.
+
+    Returns the weight of the present value and the sum of all; the largest is 1.
+    """
+    largest = 0.0  # log weight of the present value
+    for k in range(n):
+        weight[k] = log_ratio(view, chain, first + np.uint64(k))
+        largest = max(largest, weight[k])
+    stay = exp(-largest)
+    total = stay
+    for k in range(n):
+        weight[k] = exp(weight[k] - largest)
+        total += weight[k]
+    return stay, total
+
+
+@inlined
 def exponentials(log_weight, size):
     """Replace logarithms by weights relative to the largest; return its logarithm and their sum."""
     largest = -np.inf

@@ -18,7 +18,7 @@ from sklsb._kernels.contract import (
     rebuild,
     step,
 )
-from sklsb._kernels.numeric import exp
+from sklsb._kernels.enumeration import weigh_values
 
 
 class Drawing(NamedTuple):
@@ -106,15 +106,7 @@ def add_conditionals(view, chain, place, weight, total):
     for i in range(chain.x.size):
         begin, end = first_move(view, np.uint64(i)), first_move(view, np.uint64(i + 1))
         n, here = np.int64(end - begin), place[np.int64(chain.x[i])]
-        largest = 0.0
-        for k in range(n):
-            weight[k] = log_ratio(view, chain, begin + np.uint64(k))
-            largest = max(largest, weight[k])
-        stay = exp(-largest)
-        whole = stay
-        for k in range(n):
-            weight[k] = exp(weight[k] - largest)
-            whole += weight[k]
+        stay, whole = weigh_values(view, chain, begin, n, weight)
         total[at + here] += stay / whole
         for k in range(n):
             total[at + k + np.int64(k >= here)] += weight[k] / whole

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import first_move, flip, log_ratio, step
+from sklsb._kernels.contract import first_move, flip, step
 from sklsb._kernels.enumeration import (
     Ball,
     choose,
@@ -22,9 +22,9 @@ from sklsb._kernels.enumeration import (
     new_ball,
     remember,
     weigh_ball,
+    weigh_values,
 )
 from sklsb._kernels.facts import Facts
-from sklsb._kernels.numeric import exp
 
 
 @inlined
@@ -32,15 +32,7 @@ def draw_site(view, chain, site, u, weight):
     """Draw one variable given the others by one uniform number; ``weight`` is scratch."""
     begin, end = first_move(view, site), first_move(view, site + np.uint64(1))
     n = np.int64(end - begin)
-    largest = 0.0  # log weight of the present value
-    for k in range(n):
-        weight[k] = log_ratio(view, chain, begin + np.uint64(k))
-        largest = max(largest, weight[k])
-    stay = exp(-largest)
-    total = stay
-    for k in range(n):
-        weight[k] = exp(weight[k] - largest)
-        total += weight[k]
+    stay, total = weigh_values(view, chain, begin, n, weight)
     chain.evaluations[0] += n
     r = u * total - stay
     chosen = -1

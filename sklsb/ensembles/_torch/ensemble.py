@@ -1,8 +1,8 @@
 """Chains moved by first-order proposals, with the methods of the compiled ensemble."""
 
 import copy
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from threading import Lock
@@ -22,7 +22,7 @@ from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.walkers import Walkers
-from sklsb.ensembles.compiled import SQRT
+from sklsb.ensembles.compiled import SQRT, Streamed
 from sklsb.ensembles.rules import Balanced, FirstOrder
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -73,7 +73,7 @@ class ChainArrays(NamedTuple):
     acceptance: Array  # (n_chains, 1)
 
 
-class FastEnsemble:
+class FastEnsemble(Streamed):
     """Chains moved by first-order proposals; it has the methods of the compiled `Ensemble`.
 
     ``n_flips`` moves are drawn from one gradient; "auto" tunes their number while `advance` and
@@ -81,8 +81,6 @@ class FastEnsemble:
     """
 
     update_every = 8
-    uses_factors = False
-    _pool: Executor | None = None
 
     def __init__(
         self,
@@ -100,7 +98,7 @@ class FastEnsemble:
         self.n_threads = n_threads
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
         n, n_moves = len(states), int((target.cardinalities - 1).sum())
-        self.chains = ChainArrays(
+        self.chains = ChainArrays(  # type: ignore[assignment]
             x=np.array(states, dtype=target.dtype),
             moved=np.zeros((n, n_moves), dtype=np.bool_),
             evaluations=np.ones((n, 1), dtype=np.int64),  # a gradient
@@ -120,10 +118,6 @@ class FastEnsemble:
         """What moves the chains."""
         table = SQRT.table if self._table is None else self._table
         return FirstOrder(table, self.walkers.lazy, self.n_flips)
-
-    def state(self) -> ChainState:
-        """All that the chains need to go on, bit for bit; copies."""
-        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def copy(self) -> "FastEnsemble":
         """Return an independent copy."""
@@ -159,9 +153,6 @@ class FastEnsemble:
         self.start(cast(FirstOrder, state.rule))
         state.put(self.chains)
         self.counters = state.counters.copy()
-
-    def __len__(self) -> int:
-        return len(self.streams)
 
     def _tensor(self, values: ArrayLike) -> Tensor:
         return torch.as_tensor(values).to(self.device)
@@ -222,10 +213,6 @@ class FastEnsemble:
         """Use n threads, which all chains share."""
         self.n_threads = n
 
-    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Do nothing: there are no redraws."""
-        return True
-
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Use ``n_threads`` threads for a fit or a sample, each for some chains; or torch's own."""
@@ -279,10 +266,6 @@ class FastEnsemble:
     def forget_acceptance(self) -> None:
         """Reset the mean acceptance."""
         self.chains.acceptance[:] = 0.0
-
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Add evaluations of each chain that were made elsewhere."""
-        self.chains.evaluations[:, 0] += n
 
     def log_prob(self) -> Array:
         """Log p of each chain's state, without the target's constant."""
