@@ -361,7 +361,9 @@ def test_plain_python_gives_the_same_chains_bit_for_bit():
     def run(package):
         found = []
         for settings in ({}, {"rejection_free": True}):
-            sampler = package.LSBSampler("mixture", n_burn_in=20, random_state=0, **settings)
+            sampler = package.LSBSampler(
+                "mixture", n_burn_in=20, n_chains=2, random_state=0, **settings
+            )
             found += [sampler.fit(ising(package)).sample(100)["x"].to_numpy(), sampler.factors_]
             found += [sampler.burn_in_balancing_.theta, sampler.sample_stats_["lp"].to_numpy()]
         return found
