@@ -1,5 +1,7 @@
 """Statistics of functions of the state: exact against enumeration, of draws within their errors."""
 
+from functools import cache
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -127,23 +129,35 @@ def test_visits_of_replicas_widen_errors():
     assert np.isnan(expectation(one, "sum").mcse)
 
 
-DRAWS = exact.sample(NAMED, 10, random_state=0)
+@cache
+def drawn():
+    return exact.sample(NAMED, 10, random_state=0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "of", "error", "message"),
     [
         (
-            (DRAWS,),
+            (drawn,),
             "median",
             ValueError,
             "of is 'median'; give .mean., .variance., .binder. or",
         ),
         ((7,), "mean", TypeError, "source is of type int; give draws"),
-        ((DRAWS, "m"), "mean", ValueError, r"draws has \[.*'x'\], and function is 'm'; give one"),
-        ((DRAWS, lambda x: x[:2]), "mean", ValueError, r"shape \(2, 3\) for 10 states; it must"),
-        ((DRAWS, lambda x: x[:, 0] / 0.0), "mean", ValueError, "not finite; an expectation needs"),
-        ((DRAWS, [(["a"], [0, 1])]), "mean", TypeError, "target is None; for a list of terms give"),
+        ((drawn, "m"), "mean", ValueError, r"draws has \[.*'x'\], and function is 'm'; give one"),
+        ((drawn, lambda x: x[:2]), "mean", ValueError, r"shape \(2, 3\) for 10 states; it must"),
+        (
+            (drawn, lambda x: x[:, 0] / 0.0),
+            "mean",
+            ValueError,
+            "not finite; an expectation needs",
+        ),
+        (
+            (drawn, [(["a"], [0, 1])]),
+            "mean",
+            TypeError,
+            "target is None; for a list of terms give",
+        ),
         ((NAMED, len), "mean", TypeError, r"for a target give None \(log p\), \"sum\""),
         ((NAMED, "mean"), "mean", TypeError, "function is 'mean'; for a target give"),
         ((NAMED, [("a", [0, 1])]), "mean", TypeError, r"term over 'a'; give a list .* \['a'\]"),
@@ -156,7 +170,7 @@ DRAWS = exact.sample(NAMED, 10, random_state=0)
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_what_is_refused(arguments, of, error, message):
     with pytest.raises(error, match=message):
-        expectation(*arguments, of=of)
+        expectation(*(drawn() if part is drawn else part for part in arguments), of=of)
 
 
 # ----------------------------------------------------------------- 0 and 1
