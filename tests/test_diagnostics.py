@@ -260,7 +260,7 @@ def draw(target, n=4000, **settings):
 @pytest.mark.parametrize("evidence", [{}, {"b": 1, 0: 1}])
 def test_marginals_against_enumeration(evidence, arviz):
     target = mixed_network().condition(evidence)
-    result = marginals(draw(target), target)
+    result = marginals(draw(target, blocks=None), target)
     assert result["p"].dims == result["mcse"].dims == ("site", "state")
     assert result["site"].values.tolist() == list("abcde")
     assert result["state"].values.tolist() == [0, 1, 2, 3]

@@ -247,7 +247,11 @@ def registry():
     OBJECTIVES.update(before)
 
 
-@pytest.mark.parametrize("target", [spins(), dense(5), potts(GRAPHS[-2], "zeros")], ids=repr)
+@pytest.mark.parametrize(
+    "target",
+    [spins(), dense(5), pytest.param(potts(GRAPHS[-2], "zeros"), marks=pytest.mark.slow)],
+    ids=repr,
+)
 def test_objective_of_ones_own_is_a_diagonal_of_the_squared_matrix(target):
     check_objective("coming back", GENERIC, target)
     x, table = exact.states(target), GENERIC.table()

@@ -49,7 +49,9 @@ def quietly(sampler, *args, **settings):
         (HammingBallSampler(2), dense(3)),
         (HammingBallSampler(3, 2), dense(3)),
         (HammingBallSampler(), TIED),
-        (HammingBallSampler(2, 2, n_chains=1), TIED.condition({3: 1})),
+        pytest.param(
+            HammingBallSampler(2, 2, n_chains=1), TIED.condition({3: 1}), marks=pytest.mark.slow
+        ),
         (HammingBallSampler(1, n_burn_in=0), dense(1)),
         (HammingBallSampler(keep_burn_in=True), Ising(np.zeros((0, 0)))),
     ],

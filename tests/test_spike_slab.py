@@ -105,8 +105,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("windows", [False, True])
-@pytest.mark.parametrize("case", CASES)
+# Runs in windows are longer.
+@pytest.mark.parametrize(
+    ("case", "windows"),
+    [
+        *((case, False) for case in CASES),
+        *((case, True) for case in ("g", "independent", "always", "groups")),
+        *(
+            pytest.param(case, True, marks=pytest.mark.slow)
+            for case in ("weights", "groups of the other prior", "chances")
+        ),
+    ],
+)
 def test_probabilities_are_those_of_all_models(case, windows):
     settings = dict(CASES[case])
     X, y = data()
@@ -474,7 +484,7 @@ def check_hidden(seed):
         assert model.converged_
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_supports_that_no_single_column_shows(seed):
     check_hidden(seed)
 

@@ -451,7 +451,7 @@ def test_no_exact_answer_where_rounding_hides_it_or_the_function_fails_elsewhere
     target = FunctionTarget(log_prob, 6)
     assert find_reference(target, 1e6) is None
     start = np.tile([0, 0, 0, 0, 0, 1], (2, 1))
-    sampler = GibbsSampler("random", n_chains=2, n_burn_in=0, random_state=0)
+    sampler = LSBSampler("barker", blocks=None, n_chains=2, n_burn_in=0, random_state=0)
     sampler.fit(target.condition({0: 0}), initial_states=start).sample(100)
 
 

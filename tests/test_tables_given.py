@@ -14,6 +14,7 @@ from sklsb import (
     FunctionTarget,
     GibbsSampler,
     Ising,
+    LSBSampler,
     MarkovNetwork,
     ParallelTempering,
     Potts,
@@ -288,7 +289,8 @@ def test_names_of_any_kind(kind, names):
     fixed = target.condition({names[1]: value})
     assert fixed.names == names
     assert pickle.loads(pickle.dumps(fixed)).names == names
-    x = GibbsSampler(n_chains=2, n_burn_in=5, random_state=0).fit(fixed).sample(5)["x"]
+    sampler = LSBSampler("barker", blocks=None, n_chains=2, n_burn_in=5, random_state=0)
+    x = sampler.fit(fixed).sample(5)["x"]
     np.testing.assert_array_equal(x[:, :, 1], value)
     label = target.coords["site"][1]
     np.testing.assert_array_equal(x.sel(site=label), value)

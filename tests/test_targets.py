@@ -801,7 +801,9 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "function" else ()) for n in NOTHING]
+)
 def test_without_variables_there_is_one_state(name):
     target = NOTHING[name]
     assert target.log_prob(np.empty((2, 0))).tolist() == [target.log_prob(np.empty(0))] * 2

@@ -1145,7 +1145,7 @@ def test_a_module_is_left_as_it_was(fast, training):
     before = {name: value.clone() for name, value in module.state_dict().items()}
     module.body[0].weight.grad = torch.ones_like(module.body[0].weight)
     target = TorchTarget(module, 6)
-    sampler = LSBSampler(fast=fast, n_burn_in=50, random_state=0).fit(target)
+    sampler = LSBSampler(fast=fast, n_burn_in=20, random_state=0).fit(target)
     first = sampler.sample(20)
     assert [part.training for part in module.modules()] == modes
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
