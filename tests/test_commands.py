@@ -255,6 +255,7 @@ def test_tables_on_the_standard_output(files, capsys):
         ["wet", "no"],
     ]
     words = ["sample", "rain.bif", "--draws", "50", "--csv", "-", *CHAINS]
+    words += ["--sampler", "elimination"]
     said = run(capsys, *words, "--observe", "wet=yes")[1]
     rows = [*csv.reader(said.splitlines())]
     assert len(rows) == 101

@@ -271,7 +271,10 @@ def best_known(folder):
 
 def published():
     paths = [path for path in sorted(DATA.glob("*/*")) if path.name != "best_known.txt"]
-    return [pytest.param(path, id=path.name) for path in paths] or [
+    # Dense sums over 800 vertices take seconds.
+    large = {"G1.txt", "G11.txt", "G14.txt"}
+    marks = [pytest.mark.slow if path.name in large else () for path in paths]
+    return [pytest.param(p, id=p.name, marks=m) for p, m in zip(paths, marks, strict=True)] or [
         pytest.param(None, marks=pytest.mark.skip(reason=f"no files in {DATA}; set SKLSB_DATA"))
     ]
 

@@ -342,6 +342,10 @@ def test_learning(trained):
         sampler = LSBSampler(n_chains=2, n_burn_in=200, random_state=0).fit(model)
     assert sampler.candidates_.attrs["chosen"] in sampler.candidates_["candidate"]
     assert np.isfinite(sampler.history_["objective"]).all()
+
+
+@pytest.mark.slow  # on five other views in the commit tier
+def test_objectives():
     check_objectives(FUNCTIONS["monotone"], machine(3, 4, seed=2))
 
 

@@ -510,7 +510,6 @@ def test_layers_at_every_temperature_cross_between_modes():
 # ----------------------------------------------------------------- the reference
 
 
-@pytest.mark.slow  # the scans are measured above
 def test_a_reference_shortens_the_way():
     """A product of the marginals of a field that is nearly all of the target."""
     field = np.linspace(-2.0, 2.0, 12).reshape(3, 4)

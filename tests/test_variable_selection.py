@@ -440,13 +440,15 @@ def test_sampler(sampler, target):
     check_sampler(sampler, target)
 
 
-# What learns compiles some kernels more. Objectives and their gradients are measured below.
+# What learns compiles some kernels more.
 @pytest.mark.slow
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 def test_sampler_that_learns(target):
     check_sampler(LSBSampler("mixture", n_burn_in=60), target)
 
 
+# On five other views in the commit tier.
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [{}, {"prior": "independent"}], ids=str)
 def test_objectives(prior):
     check_objectives(FUNCTIONS["bounded-network"], model(4, 3, **prior))
