@@ -160,10 +160,8 @@ def spread(buckets, memory, base, room, marginal, wanted, first, end, mode):
 
 @kernel
 def spread_part(buckets, memory, base, room, marginal, mode, i, first, last):
-    """Pass on some blocks of a belief; ``marginal`` gets the sums for the values of its variable.
+    """Pass on some blocks of a belief; sums of its variable's values are added to ``marginal``.
 
     Threads may pass on other pieces at once, in rooms of their own.
     """
-    for v in range(buckets.k[i]):
-        marginal[v] = 0.0
     _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode)

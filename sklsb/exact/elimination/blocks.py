@@ -204,7 +204,6 @@ class Pool:
         # Chains share the memory of a block.
         self._locks = [threading.Lock() for _ in orders]
         self._changed = [np.array(order, dtype=np.int64) for order in orders]
-        self._values = model.names
         # Of each target value among those left of each variable.
         self._index = np.zeros((len(model.values), len(model.target.values)), dtype=np.int64)
         for row, left in zip(self._index, model.values, strict=True):
@@ -249,7 +248,7 @@ class Pool:
             self._passes[b].draw(values, u)
         changed = self._changed[b]
         result = x.copy()
-        result[changed] = self._values[changed, values[changed, 0]]
+        result[changed] = self.model.names[changed, values[changed, 0]]
         return result, self.entries[b]
 
     def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:

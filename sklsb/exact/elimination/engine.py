@@ -128,8 +128,9 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
         n = math.prod(int(sizes[v]) for v in given)
         # Only the best configuration has a way back to a state.
         again = route.n_again * (1 if need == "state" else n)
+        log2_work = route.tree.log2_work + math.log2(n)
         cost = EliminationCost(
-            float(np.logaddexp2(route.tree.log2_work + math.log2(n), np.log2(again or 0.5**99))),
+            float(np.logaddexp2(log2_work, math.log2(max(again, 2.0**-99)))),
             math.log2(max(1, 8 * max(n_tables + n_held, n))),
             n,
             WAYS[need],
@@ -140,7 +141,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     def whole() -> Ordered:
         return laid_out(Route(tree, need, room, keep), [])
 
-    if room <= 0.0 or tree.log2_work > log2_most + HOPELESS:
+    if not 0.0 < room < math.inf or tree.log2_work > log2_most + HOPELESS:
         return whole()
     most = room
     for _ in range(_ATTEMPTS):
@@ -321,7 +322,7 @@ class Elimination:
     def values_of(self, x: Values) -> States:
         """Turn indices into the values left into target values, of shape (states, variables)."""
         out = np.empty((x.shape[1], x.shape[0]), dtype=self.target.dtype)
-        emit(x, self._names, out)
+        emit(x, self.model.names, out)
         return out
 
     def most_likely(self) -> States:
@@ -385,10 +386,6 @@ class Elimination:
         is_summed[self.found.order] = is_left[self.found.order]
         values = np.concatenate([*self.model.values, np.empty(0, np.int64)])
         return is_left, is_summed, (np.repeat(np.arange(self.sizes.size), self.sizes), values)
-
-    @cached_property
-    def _names(self) -> NDArray[Any]:
-        return self.model.names
 
     def joint(self, variables: list[int]) -> Array:
         """Joint probability of kept variables, one axis each."""

@@ -74,16 +74,14 @@ def _core_and_barren(
         part = ordered(model, pruned=False, need="marginals", limits=share)
         parts.append((part, [i for i in inside if i in barren and i not in known]))
         known.update(inside)
-    total = _sum_of([part.cost for part, _ in parts])
-    return parts, total._replace(n_tables=total.n_tables + above.n_looked)
-
-
-def _sum_of(costs: list[EliminationCost]) -> EliminationCost:
-    work = math.fsum(2.0**cost.log2_work for cost in costs)
-    memory = max(cost.log2_memory for cost in costs)
-    n_tables = sum(cost.n_tables for cost in costs)
-    n = sum(cost.n_configurations for cost in costs)
-    return EliminationCost(math.log2(work), memory, n, WAYS["marginals"], n_tables)
+    costs = [part.cost for part, _ in parts]
+    return parts, EliminationCost(
+        math.log2(math.fsum(2.0**cost.log2_work for cost in costs)),
+        max(cost.log2_memory for cost in costs),
+        sum(cost.n_configurations for cost in costs),
+        WAYS["marginals"],
+        sum(cost.n_tables for cost in costs) + above.n_looked,
+    )
 
 
 class _Above:

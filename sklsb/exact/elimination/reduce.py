@@ -7,6 +7,7 @@ depends on it and the rows of that table sum to a constant; both are put aside.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,13 +57,12 @@ class Reduced:
     factors: list[Factor]  # over variables with several values left
     constant: float  # log p less the sum of all factors, including those of barren variables
     barren: list[Barren] = field(default_factory=list)  # in the order in which they were put aside
-    row_sums: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)  # memo
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         return np.array([v.size for v in self.values], dtype=np.int64)
 
-    @property
+    @cached_property
     def names(self) -> NDArray[Any]:
         """Target values of the values left, a row for each variable."""
         sizes, every = self.sizes, np.asarray(self.target.values, dtype=self.target.dtype)
@@ -196,9 +196,7 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
         found = next(iter(of[i]), -1)
         uniform = Factor((i,), np.zeros(model.values[i].size))
         factor = model.factors[found] if found >= 0 else uniform
-        if (found, i) not in model.row_sums:
-            model.row_sums[found, i] = _row_sums(factor.table, factor.scope.index(i))
-        log_high, log_low = model.row_sums[found, i]
+        log_high, log_low = _row_sums(factor.table, factor.scope.index(i))
         if -log_low > defect:
             continue
         log_low = log_low if -log_low > EXACT else 0.0
@@ -210,7 +208,7 @@ def prune(model: Reduced, keep: Collection[int] = (), defect: float = EXACT) -> 
             if len(of[j]) < 2:
                 stack.append(j)
     left = [factor for f, factor in enumerate(model.factors) if f not in gone]
-    return replace(model, factors=left, barren=barren, row_sums={})
+    return replace(model, factors=left, barren=barren)
 
 
 def absorb(factors: list[Factor]) -> list[Factor]:
