@@ -138,7 +138,7 @@ class DiscreteStep(BlockedStep):
         If an element saw sites that it did not seem to see; these are joined, and the draw is made
         again.
     FrozenSitesWarning
-        If sites could not change alone, in any of the first 200 steps or while tuning.
+        If sites could not change alone in the first 200 steps, while several at once could.
 
     Notes
     -----
