@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.draws import as_draws, to_frame
+from sklsb.exact.prepared import Marginals
 from sklsb.targets._evidence import value_called
 from sklsb.targets.base import Target
 
@@ -33,18 +34,27 @@ def _axes(ax: Any, **figure: Any) -> Any:
     return pyplot.subplots(layout="constrained", **figure)[1]
 
 
+def _dataset(marginals: xr.Dataset | Marginals) -> xr.Dataset:
+    return marginals.to_dataset() if isinstance(marginals, Marginals) else marginals
+
+
 def _strengths(target: Target) -> dict[tuple[int, int], float]:
     """Return the strength of each pair of neighbours: the coupling of an Ising model, or like it.
 
     The largest deviation of log p from a sum of two terms, one for each of the pair; negative
-    where they prefer to differ.
+    where they prefer to differ. The parents in a conditional table are no pairs.
     """
     found: dict[tuple[int, int], float] = {}
     for scope, table in target.log_factors or ():
+        sums = [np.exp(table).sum(axis=axis) for axis in range(table.ndim)]
+        # Parents are not coupled by the table of their child.
+        child = [axis for axis, total in enumerate(sums) if np.allclose(total, 1.0)][-1:]
         least = np.min(table, initial=0.0, where=np.isfinite(table)) - 5.0
         finite = np.maximum(table, least)  # zeros are strong, not infinitely so
         for a in range(len(scope)):
             for b in range(a):
+                if child and child[0] not in (a, b):
+                    continue
                 t = np.moveaxis(finite, (b, a), (-2, -1))
                 t = t - t.mean(axis=-1, keepdims=True)
                 t = t - t.mean(axis=-2, keepdims=True)
@@ -56,16 +66,18 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
 
 
 def _shown_values(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
-    """Return the place of the value whose probability colours each node."""
+    """Return the place of the value whose probability colours each node, or that was observed."""
     if state is None:
-        return target.cardinalities - 1
+        shown = target.cardinalities - 1
+        shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
+        return shown
     values = [value_called(target, i, state, "state") for i in range(target.n_sites)]
     return np.searchsorted(target.values, values)
 
 
 def graph(
     target: Target,
-    marginals: xr.Dataset | None = None,
+    marginals: xr.Dataset | Marginals | None = None,
     *,
     state: Any = None,
     layout: Any = None,
@@ -81,10 +93,12 @@ def graph(
     ----------
     target : Target
         At most 300 variables, with factors or a graph.
-    marginals : xarray.Dataset, optional
-        Of `sklsb.exact.marginals` or `sklsb.diagnostics.marginals`. Nodes are white without.
+    marginals : xarray.Dataset or Marginals, optional
+        Of `sklsb.exact.marginals`, a prepared plan or `sklsb.diagnostics.marginals`. Nodes are
+        white without.
     state : value, optional
-        Whose probability is shown, by name; by default the last value of each variable.
+        Whose probability is shown, by name; by default the last value of each variable, or the
+        observed one.
     layout : dict or callable, optional
         Places of the variables by name, or a layout of networkx. By default a grid for a grid, and
         ``networkx.kamada_kawai_layout`` for others.
@@ -145,6 +159,7 @@ def graph(
     )
     shade: Any = ["white"] * target.n_sites
     if marginals is not None:
+        marginals = _dataset(marginals)
         p = np.asarray(marginals["p"]) if "p" in marginals else np.zeros(0)
         if p.shape != (*target.shape, len(target.values)):
             raise ValueError(
@@ -152,7 +167,8 @@ def graph(
                 f"{(*target.shape, len(target.values))}."
             )
         p = p.reshape(target.n_sites, -1)
-        shown = p[np.arange(target.n_sites), _shown_values(target, p, state)]
+        last = _shown_values(target, p, state)
+        shown = p[np.arange(target.n_sites), last]
         scale = colors.Normalize(0.0, 1.0)
         shade = colormaps["YlOrRd"](0.75 * scale(shown))
         light = colormaps["YlOrRd"](np.linspace(0, 0.75))
@@ -173,7 +189,7 @@ def graph(
         labels = {i: _label(name).replace(" ", "\n") for i, name in enumerate(names)}
         if marginals is not None and _probability_of(target, state).endswith(_DIFFERENT):
             called = target.state_names or [target.values[:k] for k in target.cardinalities]
-            labels = {i: f"{label}:\n{called[i][-1]}" for i, label in labels.items()}
+            labels = {i: f"{label}:\n{called[i][last[i]]}" for i, label in labels.items()}
         nx.draw_networkx_labels(made, places, labels, ax=ax, font_size=8)
     ax.margins(0.15)
     ax.axis("off")
@@ -207,14 +223,18 @@ def _probability_of(target: Target, state: Any) -> str:
 
 
 def marginals(
-    after: xr.Dataset, before: xr.Dataset | None = None, *, variables: Any = None, ax: Any = None
+    after: xr.Dataset | Marginals,
+    before: xr.Dataset | Marginals | None = None,
+    *,
+    variables: Any = None,
+    ax: Any = None,
 ) -> Any:
     """Draw probabilities with two standard errors, those before evidence beside them.
 
     Of variables with two values the last one is shown; ``variables`` are names, for at most 80
     bars. A ValueError says what cannot be shown.
     """
-    tables = [to_frame(found) for found in (after, before) if found is not None]
+    tables = [to_frame(_dataset(found)) for found in (after, before) if found is not None]
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
     if any(other != rows for other in others):
         raise ValueError(

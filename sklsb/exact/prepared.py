@@ -50,13 +50,13 @@ class Marginals(Mapping[Any, Any]):
     def __getitem__(self, name: Any) -> Any:
         try:
             (site,) = sites_of(self._target, [name])
-        except ValueError:
+        except ValueError as error:
             if not (isinstance(name, tuple) and len(name) == 2):
-                raise KeyError(name) from None
+                raise KeyError(str(error)) from None
             try:
                 ((site, weights),) = weights_of(self._target, {name[0]: name[1]}).items()
-            except ValueError:
-                raise KeyError(name) from None
+            except ValueError as wrong:
+                raise KeyError(str(wrong)) from None
             return float(self[self._target.label(site)] @ weights)
         if site not in self._sites:
             raise KeyError(name)

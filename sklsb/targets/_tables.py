@@ -1,5 +1,6 @@
 """Conditional tables as people have them: frames, mappings and arrays, by names."""
 
+import difflib
 import graphlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -34,10 +35,13 @@ def conditional(
     """Read a table; ``known`` are the names of all variables."""
     others = set(known) - {child}
     refuse_mask(given, f"the table of {child!r}")
-    if isinstance(given, pd.DataFrame) and not given.empty:
-        given = _as_series(child, given, others, parents)
-    if isinstance(given, pd.Series):
-        return _from_series(child, given, parents)
+    if isinstance(given, pd.DataFrame | pd.Series) and not given.empty:
+        try:
+            if isinstance(given, pd.DataFrame):
+                return _from_series(child, _as_series(child, given, others, parents), parents)
+            return _from_series(child, given, parents)
+        except ValueError as error:
+            raise ValueError(f"{error}{_misspelt(given, {child, *others})}") from None
     if isinstance(given, Mapping):
         return _from_mapping(child, given, parents)
     try:
@@ -56,11 +60,24 @@ def conditional(
     return Conditional(child, own, None, table)
 
 
+def _misspelt(given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
+    """Return which column or level looks like a variable, as a sentence, or nothing."""
+    words = [name for name in known if isinstance(name, str)]
+    columns = given.columns if isinstance(given, pd.DataFrame) else []
+    for label in {*given.index.names, *getattr(columns, "names", []), *columns} - known:
+        near = difflib.get_close_matches(label, words, 1) if isinstance(label, str) else []
+        if near:
+            return f" {label!r} is no variable; did you mean {near[0]!r}?"
+    return ""
+
+
 def _as_series(
     child: Any, frame: pd.DataFrame, others: set[Any], parents: Sequence[Any] | None
 ) -> pd.Series:
     """Return a frame as a Series whose index has a level for each variable."""
     several = frame.columns.nlevels > 1
+    if several and not {child, *others}.isdisjoint(frame.columns):  # names that are tuples
+        frame, several = frame.set_axis(frame.columns.to_flat_index(), axis=1), False
     named = [*frame.index.names, *(frame.columns.names if several else frame.columns)]
     twice = [name for name in named if name is not None and named.count(name) > 1]
     if twice:
@@ -70,7 +87,7 @@ def _as_series(
         )
     if several:
         if frame.index.names == [None] and child not in named:
-            frame = frame.rename_axis(index=child)
+            frame = frame.rename_axis(index=[child])
         return frame.stack([*range(frame.columns.nlevels)])
     inside = [name for name in frame.columns if isinstance(name, Hashable) and name in others]
     if frame.index.names == [child] and not inside:
@@ -91,10 +108,10 @@ def _as_series(
         frame = frame.set_index(inside)
     elif all(level is None for level in frame.index.names):
         if len(frame) == 1 and not parents:  # one row: there are no parents
-            return frame.iloc[0].rename_axis(child)
+            return frame.iloc[0].rename_axis([child])
         levels = list(parents or ())
         frame = frame.rename_axis(index=levels) if len(levels) == frame.index.nlevels else frame
-    return frame.rename_axis(columns=child).stack()
+    return frame.rename_axis(columns=[child]).stack()
 
 
 def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -> Conditional:
@@ -115,7 +132,14 @@ def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -
     own = list(own if parents is None else parents)
     turn = [levels.index(name) for name in [*own, child]]
     rows: dict[tuple[Any, ...], dict[Any, float]] = {}
-    for key, p in zip(series.index, series.to_numpy(dtype=np.float64), strict=True):
+    numbers = pd.to_numeric(series, errors="coerce")
+    text = series[numbers.isna() & series.notna()]
+    if text.size:
+        raise ValueError(
+            f"the table of {child!r} has the entry {text.iloc[0]!r}, which is no number; beside "
+            f"its parents and {child!r}, all columns are probabilities."
+        )
+    for key, p in zip(series.index, numbers.to_numpy(dtype=np.float64), strict=True):
         parts = key if series.index.nlevels > 1 else (key,)
         *given, value = plain(parts[place] for place in turn)
         row = rows.setdefault(tuple(given), {})
@@ -216,8 +240,8 @@ def _check_row(
     where = _row(parents, [states[p][i] for p, i in zip(parents, at, strict=True)])
     missing = [states[child][i] for i in np.flatnonzero(np.isnan(row)).tolist()]
     if missing:
-        what = f"the values {missing!r:.100} of" if len(missing) < row.size else ""
-        raise ValueError(f"the table of {child!r} lacks {what} row {where}; give all rows.")
+        what = f"the values {missing!r:.100} of " if len(missing) < row.size else ""
+        raise ValueError(f"the table of {child!r} lacks {what}row {where}; give all rows.")
     if not (row.min() >= 0.0 and row.max() < np.inf):
         raise ValueError(
             f"the table of {child!r} has the entry {row[~((row >= 0) & (row < np.inf))][0]} in row "
