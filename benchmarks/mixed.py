@@ -102,7 +102,7 @@ def hidden_markov(n, marginal=False):
 def indicators(n=200, p=30):
     rng = np.random.default_rng(4)
     X = rng.normal(size=(n, p))
-    y = X[:, :4] @ [1.0, -0.8, 0.6, 0.6] + rng.normal(size=n)
+    y = X[:, :4] @ [1.0, -0.8, 0.5, 0.3] + rng.normal(size=n)
     with pm.Model() as model:
         g = pm.Bernoulli("g", 0.2, shape=p)
         beta, sd = pm.Normal("beta", 0, 1, shape=p), pm.HalfNormal("sd", 1)

@@ -229,8 +229,8 @@ MUTANTS = {
     ),
     "measured matrices of other states": Mutant(
         "testing/_rules.py",
-        "outcomes, target.log_prob(x) > -np.inf, type",
-        "outcomes, target.log_prob(x) < 0.0, type",
+        "possible, name = target.log_prob(x) > -np.inf",
+        "possible, name = target.log_prob(x) < 0.0",
         check_rule,
         "stationarity of the step",
     ),

@@ -12,8 +12,7 @@ Array = NDArray[np.float64]
 
 # Numbers at which a change of the outcome is first looked for.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
-# Failed trials of the boxes that are added per round; rounds.
-_MOST_ADDED, _MOST_ROUNDS = 24, 8
+_MOST_ADDED = 24  # failed trials of the boxes, per round
 
 
 class Cells:
@@ -142,7 +141,7 @@ def _divide(starts: NDArray[np.int64], outcomes: Outcomes, what: str, most_round
 
 
 def matrix_by_bisection(
-    outcomes: Outcomes, possible: NDArray[np.bool_], what: str, most_rounds: int = _MOST_ROUNDS
+    outcomes: Outcomes, possible: NDArray[np.bool_], what: str, most_rounds: int
 ) -> Array:
     """Return the transition matrix; a chain stays in a state of probability zero."""
     cells = _divide(np.flatnonzero(possible), outcomes, what, most_rounds)

@@ -25,6 +25,7 @@ from sklsb.testing._probe import RuleProbe, check_caches, check_same
 
 # Transitions from each state of a rule that seeds numbers; chance of a false alarm.
 _N_DRAWS, _CHANCE = 1 << 15, 1e-9
+_MOST_ROUNDS = 8  # of looking for what bisection overlooked
 
 
 def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
@@ -59,7 +60,8 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
     """
     x = exact.states(target)
     outcomes = outcomes_of(rule, target, x, n_continuations)
-    return matrix_by_bisection(outcomes, target.log_prob(x) > -np.inf, type(rule).__name__)
+    possible, name = target.log_prob(x) > -np.inf, type(rule).__name__
+    return matrix_by_bisection(outcomes, possible, name, _MOST_ROUNDS)
 
 
 def outcomes_of(rule: Rule, target: Target, x: States, n_continuations: int = 48) -> Outcomes:
