@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ _LARGEST_LOG = 700.0
 _NONE = np.zeros(1, np.int64)
 
 
-class Move:
+class Move(ABC):
     """A way to draw sites.
 
     Attributes
@@ -48,9 +49,9 @@ class Move:
     learned: Floats = np.zeros(0)
     possible: NDArray[np.bool_] | None = None
 
+    @abstractmethod
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
         """Return a new state; with `check`, raise `Surprise` where an output betrays its set."""
-        raise NotImplementedError
 
 
 class Surprise(Exception):

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
-from sklsb._kernels.rules.coloring import color
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
 from sklsb.ensembles.compiled import Ensemble
@@ -22,6 +21,7 @@ from sklsb.samplers._run.fixed import (
     check_states,
     free_sites,
 )
+from sklsb.targets._graphs import colors
 from sklsb.targets.base import Target
 
 # A fit asks for the classes of a target several times: its sites by class, and where each starts.
@@ -211,15 +211,3 @@ def sweeps_of(target: Target) -> str:
     if target.offers.layers is not None:
         return "layers"
     return "chromatic" if is_sparse(target) else "systematic"
-
-
-def colors(graph: sp.csr_array) -> NDArray[np.int64]:
-    """Colour a graph so that neighbours differ, with two colours if two suffice.
-
-    Greedily in breadth-first order: each node gets the first colour that no neighbour has.
-    """
-    n = graph.shape[0]
-    found, queue = np.empty(n, np.int64), np.empty(n, np.int64)
-    most = int(np.diff(graph.indptr).max(initial=0))
-    color(graph.indptr, graph.indices, found, queue, np.zeros(most + 1, np.int64))
-    return found

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._kernels.rules.coloring import color
 from sklsb.targets._checks import as_array, check_names
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
@@ -320,3 +321,15 @@ class GraphTarget(Target):
     def view(self) -> NamedTuple:
         view: NamedTuple = self._view
         return view
+
+
+def colors(graph: sp.csr_array) -> NDArray[np.int64]:
+    """Colour a graph so that neighbours differ, with two colours if two suffice.
+
+    Greedily in breadth-first order: each node gets the first colour that no neighbour has.
+    """
+    n = graph.shape[0]
+    found, queue = np.empty(n, np.int64), np.empty(n, np.int64)
+    most = int(np.diff(graph.indptr).max(initial=0))
+    color(graph.indptr, graph.indices, found, queue, np.zeros(most + 1, np.int64))
+    return found

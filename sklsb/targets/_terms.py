@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sklsb.targets._checks import check_sizes, integer
+from sklsb.targets._graphs import colors
 from sklsb.targets.markov_network import MarkovNetwork
 
 # Random states at which each variable is changed, and those at which tables are compared.
@@ -69,7 +70,7 @@ class _Terms:
         t, site = (np.concatenate([*parts, np.empty(0, np.int64)]) for parts in (terms, sites))
         return sp.csr_array((np.ones(t.size), (t, site)), shape=(self.n, self.k.size)) > 0
 
-    def tables(self, seen: Any) -> list[tuple[list[int], Array]]:
+    def tables(self, seen: Any, color: Ints) -> list[tuple[list[int], Array]]:
         """Return the table of each term; variables of one colour have one value, all others 0."""
         seen.sort_indices()
         scopes = [s.tolist() for s in np.split(seen.indices, seen.indptr[1:-1])]
@@ -81,16 +82,15 @@ class _Terms:
                 "values: too many for a table. Return the parts of which it is the sum, or their "
                 "sum, with terms=False."
             )
-        color = _colors(seen)
         tables = [np.empty(self.k[s]) for s in scopes]
         groups: dict[tuple[int, ...], list[int]] = {}
         for t, scope in enumerate(scopes):
             groups.setdefault(tuple(sorted(color[scope].tolist())), []).append(t)
-        for colors, members in groups.items():
-            most = [int(self.k[color == c].max()) for c in colors]
+        for group, members in groups.items():
+            most = [int(self.k[color == c].max()) for c in group]
             values = np.array([*product(*map(range, most))], dtype=np.int64)
             x = np.zeros((len(values), self.k.size), np.int64)
-            for c, column in zip(colors, values.T, strict=True):
+            for c, column in zip(group, values.T, strict=True):
                 x[:, color == c] = column[:, None]
             found = self(np.minimum(x, self.k - 1))
             for t in members:
@@ -110,12 +110,7 @@ def _differ(one: Array, other: Array) -> NDArray[np.bool_]:
 
 def _colors(seen: Any) -> Ints:
     """Return a colour of each variable, such that no term sees two of one."""
-    near = (seen.T.astype(np.int64) @ seen.astype(np.int64)).tocsr()
-    color = np.full(seen.shape[1], -1)
-    for i in range(color.size):
-        taken = set(color[near.indices[near.indptr[i] : near.indptr[i + 1]]].tolist())
-        color[i] = next(c for c in range(len(taken) + 1) if c not in taken)
-    return color
+    return colors(sp.csr_array(seen.T.astype(np.int64) @ seen.astype(np.int64)))
 
 
 def of_terms(
@@ -138,11 +133,12 @@ def of_terms(
     wanted = terms(x)
     missed = True
     while missed:
-        tables, missed = terms.tables(seen.tocsr()), False
+        color = _colors(seen.tocsr())
+        tables, missed = terms.tables(seen.tocsr(), color), False
         for t, (scope, table) in enumerate(tables):
             far = _differ(table[tuple(x[:, scope].T)], wanted[:, t])
             if far.any():
-                seen[t, _missed(terms, t, x[far.argmax()], scope, _colors(seen))] = missed = True
+                seen[t, _missed(terms, t, x[far.argmax()], scope, color)] = missed = True
     factors = [(scope, np.exp(table)) for scope, table in tables]
     return MarkovNetwork._of_sites(k, factors, names, state_names)
 
