@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+from sklsb._words import named_by
+
 __version__ = "0.1.0"
 
 _OBJECTS = {
@@ -58,7 +60,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_OBJECTS[name]), name)
     if name in (*_MODULES, "dimod", "plot", "pymc"):  # the last three need extras
         return importlib.import_module(f"sklsb.{name}")
-    raise AttributeError(f"module 'sklsb' has no attribute {name!r}")
+    return named_by(__name__)(name)
 
 
 def __dir__() -> list[str]:

@@ -108,6 +108,12 @@ def check_stamps(package):
     assert not changed_by("targets.rbm"), "an edit of another target leaves it"
 
 
+def check_words(package):
+    with pytest.raises(TypeError) as caught:
+        package.LSBSampler(seed=0)
+    assert "'random_state'" in str(caught.value), "the word to use here"
+
+
 def check_progress(package):
     progress = inside(package, "_system.progress")
     assert progress.next_segment(64, 64, 1.0) == 6, "a tenth of a second"
@@ -274,6 +280,13 @@ MUTANTS = {
         'name.count(".") >= _PACKAGE.count(".")',
         check_stamps,
         "another target",
+    ),
+    "words of others taken for each other": Mutant(
+        "_words.py",
+        "for name, theirs in _PARAMETERS if word in theirs]",
+        "for name, theirs in _PARAMETERS if word not in theirs]",
+        check_words,
+        "the word to use here",
     ),
     "segments of no transition": Mutant(
         "_system/progress.py",

@@ -5,6 +5,8 @@ import re
 from docutils import nodes
 from numpy.typing import ArrayLike
 from sphinx import addnodes
+from sphinx.util.inspect import signature as signature_of
+from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import stringify_annotation
 
 _ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
@@ -19,7 +21,11 @@ def _shortened(text):
 
 
 def shorten(app, what, name, obj, options, signature, returned):
-    """Shorten the types of a function."""
+    """Shorten the types of a function, and show what ``__init__`` takes, not ``__new__``."""
+    if what == "class" and signature == "(*args, **kwargs)":
+        made_by = obj.__init__ if obj.__init__ is not object.__init__ else object
+        found = signature_of(made_by, bound_method=made_by is not object)
+        signature = stringify_signature(found, unqualified_typehints=True)
     return tuple(text and _shortened(text) for text in (signature, returned))
 
 

@@ -1,5 +1,6 @@
 """Diagnostics that ArviZ lacks or makes too optimistic, and rules that end a run."""
 
+from sklsb._words import named_by
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.draws import to_frame
 from sklsb.diagnostics.expectation import expectation
@@ -23,3 +24,5 @@ __all__ = [
     "paper_ess",
     "to_frame",
 ]
+
+__getattr__ = named_by(__name__)

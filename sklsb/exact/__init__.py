@@ -11,6 +11,7 @@ documentation and tests, on targets of up to about 12 two-valued variables. In a
 probability zero, which no chain reaches, a chain stays.
 """
 
+from sklsb._words import named_by
 from sklsb.exact.elimination.answers import (
     elimination_cost,
     log_partition,
@@ -35,3 +36,5 @@ __all__ = [
     "states",
     "transition_matrix",
 ]
+
+__getattr__ = named_by(__name__)

@@ -1,5 +1,6 @@
 """Samplers, and the search for the most probable state."""
 
+from sklsb._words import named_by
 from sklsb.samplers.annealing import anneal
 from sklsb.samplers.auto import AutoSampler
 from sklsb.samplers.clusters import ClusterSampler
@@ -25,3 +26,5 @@ __all__ = [
     "draw",
     "sample_chains",
 ]
+
+__getattr__ = named_by(__name__)

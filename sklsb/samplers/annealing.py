@@ -15,6 +15,7 @@ from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
 from sklsb._system.warn import warn
+from sklsb._words import worded
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
@@ -137,6 +138,7 @@ def _lengths(n_sweeps: int) -> list[int]:
     return found
 
 
+@worded
 def anneal(
     target: Target,
     *,

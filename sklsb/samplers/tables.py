@@ -9,6 +9,7 @@ import numpy as np
 
 from sklsb import exact
 from sklsb._system.warn import warn
+from sklsb._words import worded
 from sklsb.diagnostics.draws import evenly, flat_states, frame, named_columns
 from sklsb.exact.elimination.answers import is_affordable, observing
 from sklsb.exceptions import SamplerWarning
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _FEWEST = 256
 
 
+@worded
 def draw(
     model: Any,
     n: int,

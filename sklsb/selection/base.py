@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklsb._kernels.selection import state as places
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
+from sklsb._words import Worded
 from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
 from sklsb.samplers._run.checks import check_count
@@ -42,7 +43,7 @@ _MUCH = 0.2
 
 
 @dataclass(eq=False, repr=False)
-class BaseSpikeSlab(SelectorMixin, BaseEstimator):
+class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
     """Parameters, fit and results of spike-and-slab estimators."""
 
     _: KW_ONLY

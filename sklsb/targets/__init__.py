@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+from sklsb._words import named_by
 from sklsb.targets.base import Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.targets.ising import Ising
@@ -28,4 +29,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "from_pymc":  # of a room above this one
         return importlib.import_module("sklsb.pymc").from_pymc
-    raise AttributeError(f"module 'sklsb.targets' has no attribute {name!r}")
+    return named_by(__name__)(name)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.rules.coloring import color
+from sklsb._words import worded
 from sklsb.targets._checks import as_array, check_names
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
@@ -146,6 +147,7 @@ def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array,
 def of_field(lattice: Any) -> Any:
     """Say what is wrong where a grid is given by its sides, as lattice(8, 8, coupling=0.3)."""
 
+    @worded
     @functools.wraps(lattice)
     def checked(cls: Any, field: Any, *args: Any, **kwargs: Any) -> Any:
         if np.ndim(field) == 0 and args and isinstance(args[0], numbers.Integral):

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._words import Worded
 from sklsb.targets._checks import as_array
 from sklsb.targets._evidence import (
     Weights,
@@ -63,7 +64,7 @@ def no_gradient(target: Target) -> TypeError:
 SYMMETRIES = ("cycle", "reverse")
 
 
-class Target(ABC):
+class Target(Worded, ABC):
     """A distribution on a product of finite sets, known up to a constant.
 
     A subclass sets the attributes below in ``__init__`` and implements the abstract methods.
@@ -111,7 +112,7 @@ class Target(ABC):
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_single: bool = False  # whether log p is computed in single precision
 
-    def _look(self, again: bool = False) -> None:  # noqa: B027
+    def _look(self, again: bool = False) -> None:
         """Raise or warn if the user's function is no log-density, or no more if ``again``."""
 
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
@@ -487,7 +488,7 @@ class Target(ABC):
         self.__dict__.update(state)
         self._freeze()
 
-    def _freeze(self) -> None:  # noqa: B027
+    def _freeze(self) -> None:
         """Make read-only the arrays from which cached values were computed."""
 
 

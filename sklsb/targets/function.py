@@ -157,7 +157,7 @@ class FunctionTarget(Target):
 
     def __new__(cls, *args: Any, terms: bool = False, **options: Any) -> Any:
         """Make the target, or a network where the function returns terms."""
-        return of_terms(*args, **options) if terms else super().__new__(cls)
+        return of_terms(*args, **options) if terms else super().__new__(cls, **options)
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
+from sklsb._words import worded
 from sklsb.diagnostics.draws import draws_dataset, marginals_dataset, value_labels
 from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
@@ -129,6 +130,7 @@ def cost_and_limits(
     return found.cost, limits
 
 
+@worded
 def log_partition(
     target: Target,
     evidence: Mapping[Any, Any] | None = None,
@@ -261,6 +263,7 @@ def _joint(
     return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
 
 
+@worded
 def marginals(
     target: Target,
     variables: Sequence[Any] | Mapping[Any, Any] | None = None,
@@ -332,6 +335,7 @@ def marginals(
     return marginals_dataset(target, p, np.zeros_like(p))
 
 
+@worded
 def most_likely(
     target: Target,
     evidence: Mapping[Any, Any] | None = None,
@@ -381,6 +385,7 @@ def most_likely(
     return xr.Dataset({"x": (target.dims, x.reshape(target.shape))}, target.coords | {"lp": lp})
 
 
+@worded
 def sample(
     target: Target,
     n: int,

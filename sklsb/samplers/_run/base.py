@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
+from sklsb._words import Worded, worded
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import check_stop
 from sklsb.samplers._run.algorithm import Fit
@@ -25,7 +26,7 @@ from sklsb.samplers._run.saving import Saving, packed_sampler
 from sklsb.targets.base import States, Target
 
 
-class BaseSampler(Saving, Exports, BaseEstimator):
+class BaseSampler(Saving, Exports, BaseEstimator, Worded):
     """Base of the samplers: parameters, and what a `Run` shows.
 
     A subclass stores its parameters in ``__init__`` and names its `Fit`.
@@ -82,6 +83,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
                 )
         return cast(Self, super().set_params(**params))
 
+    @worded
     def fit(
         self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
     ) -> Self:
@@ -190,6 +192,7 @@ class BaseSampler(Saving, Exports, BaseEstimator):
         run.follow(self.n_jobs, self.verbose)
         return run
 
+    @worded
     def sample(
         self,
         n: int,

@@ -1,0 +1,108 @@
+"""Words of other packages: errors that name what they are called here."""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _table(text: str) -> list[tuple[str, list[str]]]:
+    rows = (row.split("<-") for row in text.split(";"))
+    return [(ours.strip(), theirs.split()) for ours, theirs in rows]
+
+
+# What parameters are called elsewhere, and what to write where a callable has no such parameter.
+_PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores;
+n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps;
+n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
+n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in; thin <- thinning thin_by;
+n_replicas <- betas beta_range temperatures n_temperatures; seconds <- time_limit timeout max_time;
+couplings <- J j Q interactions; coupling <- J j; field <- h bias biases linear; periodic <- pbc;
+n_states <- q n_values num_states n_categories; n_sites <- n n_variables num_variables dim size;
+evidence <- observed given""")
+_ELSEWHERE = _table("""
+it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
+draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;
+the number of draws is given to sampler.sample(n). <- n;
+field has one entry for each value, along its last axis. <- n_states;
+ParallelTempering() finds its temperatures. <- n_replicas;
+divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
+networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts;
+fit(X, y, sample_weight=...) says how often each row was observed. <- class_weight""")
+_ATTRIBUTES = _table("""exact.marginals(target, evidence=...) <- query infer;
+exact.most_likely(target) <- map map_query mpe argmax; sklsb.plot.traces(draws) <- plot plot_trace;
+exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z;
+arviz.summary(draws) <- summary; arviz.rhat(draws) <- rhat r_hat gelman_rubin;
+sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain posterior trace;
+sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
+target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp logpdf;
+MarkovNetwork <- BayesianNetwork DiscreteBayesianNetwork BayesianModel BayesNet FactorGraph MRF;
+Ising <- IsingModel SpinGlass BinaryQuadraticModel; GibbsSampler <- Metropolis Gibbs MCMC;
+anneal <- SimulatedAnnealing SimulatedAnnealingSampler; ClusterSampler <- SwendsenWang Wolff;
+exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree""")
+
+
+def _missing(said: str, name: str) -> AttributeError:
+    for ours, theirs in _ATTRIBUTES:
+        if name in theirs:  # without an object Python adds no suggestion of its own
+            return AttributeError(f"{said}; did you mean {ours}?", name=name, obj=None)
+    return AttributeError(said)
+
+
+def named_by(module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module, whose errors name the right attribute."""
+
+    def get(name: str) -> Any:
+        raise _missing(f"module {module!r} has no attribute {name!r}", name)
+
+    return get
+
+
+def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> None:
+    parameters = inspect.signature(function).parameters
+    if any(found.kind is found.VAR_KEYWORD for found in parameters.values()):
+        return
+    allowed = [name for name in parameters if name not in ("self", "cls")]
+    for word in set(given).difference(allowed):
+        ours = [name for name, theirs in _PARAMETERS if word in theirs]
+        advice = [f"did you mean {name!r}?" for name in ours if name in allowed]
+        for name in [word, *ours]:
+            advice += [text.format(name) for text, words in _ELSEWHERE if name in words]
+        advice += [f"did you mean {x!r}?" for x in difflib.get_close_matches(word, allowed, 1)]
+        advice.append(f"its parameters are {', '.join(allowed)}.")
+        raise TypeError(f"{called}() got an unexpected keyword argument {word!r}; {advice[0]}")
+
+
+def worded(function: _Function) -> _Function:
+    """Decorate a function or method whose errors name the right keyword."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            _refuse(function.__qualname__.removeprefix("Base"), function, kwargs)
+            raise
+
+    return cast(_Function, call)
+
+
+class Worded:
+    """Base of classes whose errors name the right keyword or attribute."""
+
+    if not TYPE_CHECKING:  # to which every keyword and attribute would be right
+
+        def __new__(cls, *args, **kwargs):
+            made = super().__new__(cls)
+            if kwargs:
+                _refuse(cls.__name__, cls.__init__, kwargs)
+            return made
+
+        def __getattr__(self, name):
+            try:
+                return object.__getattribute__(self, name)  # a property raises its own error again
+            except AttributeError as error:
+                raise error if hasattr(type(self), name) else _missing(str(error), name) from None

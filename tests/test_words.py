@@ -1,0 +1,172 @@
+"""Keywords and attributes of other packages: the message names the word to use here."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import sklsb
+from sklsb import (
+    AutoSampler,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    ParallelTempering,
+    SpikeSlabRegressor,
+)
+
+J = np.array([[0.0, 1.0], [1.0, 0.0]])
+H = np.zeros((3, 3))
+SPINS = Ising(J)
+
+
+def ones(x):
+    return x.sum(-1)
+
+
+WORDS = {name: getattr(sklsb, name) for name in sklsb.__all__} | {
+    "sklsb": sklsb,
+    "J": J,
+    "H": H,
+    "SPINS": SPINS,
+    "ones": ones,
+}
+
+# What somebody may write, and the word that the message has to name.
+KEYWORDS = {
+    "LSBSampler(seed=0)": "'random_state'",
+    "AutoSampler(random_seed=0)": "'random_state'",
+    "LSBSampler(chains=4)": "'n_chains'",
+    "GibbsSampler(tune=500)": "'n_burn_in'",
+    "GibbsSampler(num_warmup=500)": "'n_burn_in'",
+    "GibbsSampler(draws=1000)": "sample(n)",
+    "LSBSampler(num_reads=1000)": "sample(n)",
+    "GibbsSampler(cores=2)": "'n_jobs'",
+    "LSBSampler(progressbar=True)": "'verbose'",
+    "LSBSampler(random_sate=0)": "'random_state'",
+    "GibbsSampler(n_chain=4)": "'n_chains'",
+    "ParallelTempering(betas=[1.0, 0.5])": "'n_replicas'",
+    "ParallelTempering(temperatures=[1.0, 2.0])": "'n_replicas'",
+    "GibbsSampler(temperature=2.0)": "Ising(J / T, h / T)",
+    "LSBSampler().sample(n_samples=1000)": "'n'",
+    "LSBSampler().sample(1000, chains=4)": "LSBSampler(n_chains=...)",
+    "LSBSampler().sample(1000, thinning=10)": "'thin'",
+    "LSBSampler().sample(1000, tune=10)": "n_burn_in",
+    "LSBSampler().fit(SPINS, seed=0)": "LSBSampler(random_state=...)",
+    "LSBSampler().fit(SPINS, initial_state=[1, 1])": "'initial_states'",
+    "Ising(J, h=[0.0, 1.0])": "'field'",
+    "Ising(J=J)": "'couplings'",
+    "Ising(J, temperature=2.0)": "Ising(J / T, h / T)",
+    "Ising.lattice(H, J=0.4)": "'coupling'",
+    "Ising.lattice(H, couplings=0.4)": "'coupling'",
+    "Ising.lattice(H, pbc=False)": "'periodic'",
+    "Potts(J, q=3)": "field",
+    "Potts.lattice(H, n_values=3)": "field",
+    "FunctionTarget(ones, 3, n_values=3)": "'n_states'",
+    "FunctionTarget(ones, n=3)": "'n_sites'",
+    "MarkovNetwork(cpds={})": "MarkovNetwork.from_tables",
+    "SpikeSlabRegressor(seed=0)": "'random_state'",
+    "SpikeSlabRegressor(prior_inclusion=0.1)": "'inclusion_prior'",
+    "SpikeSlabClassifier(class_weight='balanced')": "sample_weight",
+    "anneal(SPINS, num_sweeps=100)": "'n_sweeps'",
+    "anneal(SPINS, num_reads=100)": "anneal(n_chains=...)",
+    "anneal(SPINS, time_limit=5)": "'seconds'",
+    "draw(SPINS, n_samples=100)": "'n'",
+    "exact.marginals(SPINS, observed={})": "'evidence'",
+    "exact.log_partition(SPINS, max_wrk=1e6)": "'max_work'",
+}
+ATTRIBUTES = {
+    "exact.query": "exact.marginals",
+    "exact.map": "exact.most_likely",
+    "exact.partition_function": "exact.log_partition",
+    "LSBSampler().plot": "sklsb.plot.traces",
+    "LSBSampler().summary": "arviz.summary",
+    "LSBSampler().run_mcmc": "sampler.fit(target).sample(n)",
+    "LSBSampler().get_chain": "sampler.fit(target).sample(n)",
+    "LSBSampler().acceptance_fraction": "sample_stats_",
+    "ParallelTempering().log_z": "log_z_ of ParallelTempering",
+    "SPINS.energy": "target.log_prob(x)",
+    "SPINS.query": "exact.marginals",
+    "SPINS.log_likelihood": "target.log_prob(x)",
+    "sklsb.BayesianNetwork": "MarkovNetwork",
+    "sklsb.Metropolis": "GibbsSampler",
+    "sklsb.SimulatedAnnealingSampler": "anneal",
+    "sklsb.VariableElimination": "exact.prepare",
+    "samplers.SwendsenWang": "ClusterSampler",
+    "targets.IsingModel": "Ising",
+    "diagnostics.rhat": "arviz.rhat",
+    "diagnostics.summary": "arviz.summary",
+}
+
+
+@pytest.mark.parametrize("code", KEYWORDS)
+def test_keywords_of_others(code):
+    with pytest.raises(TypeError) as caught:
+        eval(code, WORDS)
+    assert KEYWORDS[code] in str(caught.value)
+
+
+@pytest.mark.parametrize("code", ATTRIBUTES)
+def test_attributes_of_others(code):
+    with pytest.raises(AttributeError) as caught:
+        eval(code, WORDS)
+    assert ATTRIBUTES[code] in str(caught.value)
+    owner, _, name = code.rpartition(".")
+    assert not hasattr(eval(owner, WORDS), name)
+
+
+def test_messages_are_sentences():
+    with pytest.raises(
+        TypeError, match=r"^LSBSampler\(\) .*'seed'; did you mean 'random_state'\?$"
+    ):
+        LSBSampler(seed=0)
+    with pytest.raises(TypeError, match=r"^Ising\.lattice\(\) .*'zzz'; its parameters are field, "):
+        Ising.lattice(H, zzz=1)
+    with pytest.raises(AttributeError, match=r"^'LSBSampler' object has no attribute 'zzz'$"):
+        _ = LSBSampler().zzz
+
+
+def test_what_estimators_promise_stays():
+    sampler = LSBSampler("sqrt", n_chains=2)
+    assert clone(sampler).get_params() == sampler.get_params()
+    for made in (copy.copy(sampler), copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler))):
+        assert made.get_params() == sampler.get_params()
+    for cls in (
+        LSBSampler,
+        AutoSampler,
+        GibbsSampler,
+        ParallelTempering,
+        SpikeSlabRegressor,
+        Ising,
+    ):
+        assert inspect.signature(cls) == inspect.signature(cls(*[J] * (cls is Ising)).__class__)
+        assert "kwargs" not in str(inspect.signature(cls))
+        assert not hasattr(cls, "predict_log_proba")
+    assert list(inspect.signature(LSBSampler.sample).parameters)[:2] == ["self", "n"]
+    assert next(iter(inspect.signature(Ising.lattice).parameters)) == "field"
+    assert "run_mcmc" not in dir(sampler)
+    assert pickle.loads(pickle.dumps(SPINS)).log_prob([1, 1]) == SPINS.log_prob([1, 1])
+
+
+def test_errors_of_properties_and_of_arguments_stay():
+    with pytest.raises(AttributeError, match="not fitted yet"):
+        _ = LSBSampler().state_
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'n'"):
+        LSBSampler().sample()
+    with pytest.raises(TypeError, match="multiple values for argument"):
+        Ising(J, couplings=J)
+    with pytest.raises(TypeError, match="abstract"):
+        sklsb.Target(seed=0)
+
+
+def test_classes_of_users():
+    class Mine(Ising):
+        def __init__(self, size, **options):
+            super().__init__(np.zeros((size, size)), **options)
+
+    assert Mine(3, field=1.0).n_sites == 3
+    with pytest.raises(TypeError, match="unexpected keyword argument 'h'"):
+        Mine(3, h=1.0)
