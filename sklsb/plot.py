@@ -3,6 +3,7 @@
 Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
 """
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
 
 # Nodes of a graph, and bars, that a picture can show.
 _MOST_NODES, _MOST_BARS = 300, 80
+# Points between nodes that names need, the smallest node with a name, and growth of a figure.
+_LABEL, _LEAST_NAMED, _LARGEST = 60.0, 20.0, 2.5
 _DIFFERENT = "the last value"
 _POSITIVE, _NEGATIVE = "#2a6fbb", "#c8452f"
 
@@ -38,17 +41,26 @@ def _dataset(marginals: xr.Dataset | Marginals) -> xr.Dataset:
     return marginals.to_dataset() if isinstance(marginals, Marginals) else marginals
 
 
+def _children(target: Target) -> tuple[int, ...]:
+    """Return whose conditional table each factor is, if that is known."""
+    return getattr(getattr(target, "target", target), "_children", None) or ()
+
+
 def _strengths(target: Target) -> dict[tuple[int, int], float]:
     """Return the strength of each pair of neighbours: the coupling of an Ising model, or like it.
 
     The largest deviation of log p from a sum of two terms, one for each of the pair; negative
-    where they prefer to differ. The parents in a conditional table are no pairs.
+    where they prefer to differ. The parents in a conditional table are no pairs; pairs are a parent
+    and its child where that is known, else in the order of sites.
     """
     found: dict[tuple[int, int], float] = {}
-    for scope, table in target.log_factors or ():
+    children = _children(target)
+    for f, (scope, table) in enumerate(target.log_factors or ()):
         sums = [np.exp(table).sum(axis=axis) for axis in range(table.ndim)]
         # Parents are not coupled by the table of their child.
         child = [axis for axis, total in enumerate(sums) if np.allclose(total, 1.0)][-1:]
+        if f < len(children):
+            child = [scope.index(children[f])]
         least = np.min(table, initial=0.0, where=np.isfinite(table)) - 5.0
         finite = np.maximum(table, least)  # zeros are strong, not infinitely so
         for a in range(len(scope)):
@@ -61,6 +73,8 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
                 t = t[..., 0, 0] if t.shape[-2:] == (2, 2) else np.abs(t)
                 largest = float(t.ravel()[np.abs(t).argmax()])
                 pair = min(scope[a], scope[b]), max(scope[a], scope[b])
+                if children:
+                    pair = (scope[a], scope[b]) if child == [b] else (scope[b], scope[a])
                 found[pair] = found.get(pair, 0.0) + largest
     return found
 
@@ -87,7 +101,8 @@ def graph(
 
     Nodes are coloured by the probability of one value, observed ones have a bold edge. Lines are
     the wider, the stronger two variables are coupled: blue where equal values are favoured, red
-    where different ones are, grey where a variable has more than two values.
+    where different ones are, grey where a variable has more than two values. Arrows lead from
+    parents to children in networks made of conditional tables.
 
     Parameters
     ----------
@@ -100,10 +115,11 @@ def graph(
         Whose probability is shown, by name; by default the last value of each variable, or the
         observed one.
     layout : dict or callable, optional
-        Places of the variables by name, or a layout of networkx. By default a grid for a grid, and
-        ``networkx.kamada_kawai_layout`` for others.
+        Places of the variables by name, or a layout of networkx. By default a grid for a grid, a
+        column for each slice after `MarkovNetwork.unroll`, parents above their children for
+        conditional tables, and ``networkx.kamada_kawai_layout`` for others.
     ax : matplotlib Axes, optional
-        Where to draw.
+        Where to draw. By default a figure large enough for the names, if they fit in one.
 
     Returns
     -------
@@ -130,33 +146,43 @@ def graph(
         raise ValueError(
             f"target is {target!r}, which has neither factors nor a graph; plot its marginals."
         )
-    ax = _axes(ax)
+    new = _axes(ax)  # says what to install
     import networkx as nx
     from matplotlib import colormaps, colors
     from matplotlib.cm import ScalarMappable
 
-    names = target.names
     strength = _strengths(target)
     if target.log_factors is None:
         ends = (part.tolist() for part in sp.triu(target.graph, 1).nonzero())
         strength = dict.fromkeys(zip(*ends, strict=True), 1.0)
-    made = nx.Graph()
+    made = nx.DiGraph() if _children(target) else nx.Graph()
     made.add_nodes_from(range(target.n_sites))
     made.add_edges_from(strength)
     places = _places(target, made, layout)
+    extent = new.get_window_extent().size / new.figure.dpi * 72.0
+    at, gap = _in_points(places, extent)
+    if ax is None:
+        larger = np.ones(2)
+        for _ in larger:  # first where nodes are closest
+            along = int(np.abs(gap).argmax())
+            larger[along] = np.clip(larger[along] * _LABEL / np.hypot(*gap), 1.0, _LARGEST)
+            at, gap = _in_points(places, extent * larger)
+        new.figure.set_size_inches(new.figure.get_size_inches() * larger)
+    ax, size = new, float(np.clip(0.8 * np.hypot(*gap), 6.0, 47.0))  # of a node, in points
     largest = max([abs(s) for s in strength.values()], default=0.0) or 1.0
     two = (target.cardinalities == 2).tolist()
-    nx.draw_networkx_edges(
-        made,
-        places,
-        edgelist=list(strength),
-        ax=ax,
-        width=[0.3 + 4.0 * abs(s) / largest for s in strength.values()],
-        edge_color=[
-            ("0.6" if not (two[i] and two[j]) else _POSITIVE if s > 0 else _NEGATIVE)
-            for (i, j), s in strength.items()
-        ],
-    )
+    width = [0.3 + 4.0 * abs(s) / largest for s in strength.values()]
+    colour = [
+        ("0.6" if not (two[i] and two[j]) else _POSITIVE if s > 0 else _NEGATIVE)
+        for (i, j), s in strength.items()
+    ]
+    if made.is_directed():
+        for edge, wide, hue in zip(strength, width, colour, strict=True):
+            _arrow(ax, places, at, edge, size, linewidth=wide, color=hue)
+    else:
+        nx.draw_networkx_edges(
+            made, places, edgelist=list(strength), ax=ax, width=width, edge_color=colour
+        )
     shade: Any = ["white"] * target.n_sites
     if marginals is not None:
         marginals = _dataset(marginals)
@@ -174,23 +200,25 @@ def graph(
         light = colormaps["YlOrRd"](np.linspace(0, 0.75))
         key = ScalarMappable(scale, colors.LinearSegmentedColormap.from_list("", light))
         ax.figure.colorbar(key, ax=ax, label=_probability_of(target, state), shrink=0.6)
-    many = target.n_sites > 40
     seen = {*target.observed_sites.tolist()}
     nx.draw_networkx_nodes(
         made,
         places,
         ax=ax,
-        node_size=60 if many else 900 if target.n_sites > 15 else 2200,
+        node_size=size**2,
         node_color=shade,
         edgecolors="black",
         linewidths=[2.5 if i in seen else 0.6 for i in made],
     )
-    if not many:
-        labels = {i: _label(name).replace(" ", "\n") for i, name in enumerate(names)}
+    if size > _LEAST_NAMED:
+        labels = {i: re.sub("[ _]+", "\n", _label(name)) for i, name in enumerate(target.names)}
         if marginals is not None and _probability_of(target, state).endswith(_DIFFERENT):
             called = target.state_names or [target.values[:k] for k in target.cardinalities]
             labels = {i: f"{label}:\n{called[i][last[i]]}" for i, label in labels.items()}
-        nx.draw_networkx_labels(made, places, labels, ax=ax, font_size=8)
+        for i, label in labels.items():
+            longest = max(map(len, label.split("\n")))
+            small = min(8.0, size / (0.57 * longest))  # so that it fits
+            nx.draw_networkx_labels(made, places, {i: label}, ax=ax, font_size=small)
     ax.margins(0.15)
     ax.axis("off")
     return ax
@@ -202,12 +230,74 @@ def _places(target: Target, made: Any, layout: Any) -> Any:
 
     if layout is None and len(target.shape) == 2:
         return {i: (i % target.shape[1], -(i // target.shape[1])) for i in made}
+    if layout is None and made.is_directed():
+        names = target.names
+        if all(isinstance(n, tuple) and [*map(type, n[1:])] == [int] for n in names):  # of slices
+            rows = [*dict.fromkeys(v for v, _ in names)]
+            return {i: (t, -rows.index(v)) for i, (v, t) in enumerate(names)}
+        return _layers(made)
     if not isinstance(layout, dict):
         return (layout or nx.kamada_kawai_layout)(made)
     missing = [name for name in target.names if name not in layout]
     if missing:
         raise ValueError(f"layout has no place for {missing[:3]}; give one for each variable.")
     return {i: layout[name] for i, name in enumerate(target.names)}
+
+
+def _layers(made: Any) -> Any:
+    """Place parents above their children, each variable near its neighbours."""
+    import networkx as nx
+
+    layer = {v: k for k, level in enumerate(nx.topological_generations(made)) for v in level}
+    for v in reversed([*nx.topological_sort(made)]):
+        if not made.in_degree(v):
+            layer[v] = min((layer[c] for c in made.successors(v)), default=1) - 1
+    levels = [[v for v in made if layer[v] == k] for k in range(max(layer.values(), default=0) + 1)]
+    x = {v: k - 0.5 * (len(level) - 1) for level in levels for k, v in enumerate(level)}
+    for level in (levels[::-1] + levels) * 4:
+        near = {v: [x[u] for u in nx.all_neighbors(made, v)] or [x[v]] for v in level}
+        level.sort(key=lambda v: sum(near[v]) / len(near[v]))
+        x |= {v: k - 0.5 * (len(level) - 1) for k, v in enumerate(level)}
+    return {v: (x[v], -layer[v]) for v in made}
+
+
+def _in_points(places: Any, extent: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return about where nodes will be in axes of this size, and how the closest are apart."""
+    at = np.array([places[i] for i in range(len(places))], dtype=np.float64).reshape(-1, 2)
+    span = np.ptp(at, axis=0) if len(at) else np.ones(2)
+    at = at / np.where(span > 0, span, 1.0) * (extent / 1.3)
+    apart = np.concatenate([(at[:, np.newaxis] - at).reshape(-1, 2), [[_LABEL, 0.0]]])
+    apart = apart[(apart != 0).any(axis=1)]
+    return at, apart[np.hypot(*apart.T).argmin()]
+
+
+def _arrow(
+    ax: Any, places: Any, at: NDArray[np.float64], edge: tuple[int, int], size: float, **style: Any
+) -> None:
+    """Draw an arrow, bent if it would run through other nodes."""
+    from matplotlib.patches import FancyArrowPatch
+
+    start, end = at[[*edge]]
+    others = np.delete(at, edge, axis=0)
+    t = np.linspace(0.0, 1.0, 30)[:, np.newaxis]
+    straight = start + t * (end - start)
+    aside = 2 * t * (1 - t) * (end - start)[::-1] * [1, -1]
+    free = {
+        bend: np.hypot(*(others[:, np.newaxis] - straight - bend * aside).T).min(initial=size)
+        for bend in (0.0, 0.2, -0.2, 0.4, -0.4)
+    }
+    bend = next(
+        (bend for bend, room in free.items() if room > 0.6 * size),
+        max(free, key=lambda bend: free[bend]),
+    )
+    style |= {
+        "shrinkA": size / 2,
+        "shrinkB": size / 2,
+        "mutation_scale": 9 + 2 * style["linewidth"],
+    }
+    ends = [places[i] for i in edge]
+    bent = f"arc3,rad={bend}"
+    ax.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", connectionstyle=bent, zorder=1, **style))
 
 
 def _label(name: Any) -> str:

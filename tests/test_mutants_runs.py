@@ -59,6 +59,7 @@ def check_pictures(package):
     pytest.importorskip("networkx")
     tests = anew("test_plot")
     tests.test_edges_are_as_strong_as_couplings()
+    tests.test_arrows_lead_from_parents_to_children()
 
 
 def check_lost(package):
@@ -424,6 +425,13 @@ MUTANTS = {
         ".std(axis=0) * np.sqrt(len(sizes) - 1.0)",
         ".std(axis=0)",
         check_expectation,
+        ".",
+    ),
+    "arrows from children to parents": Mutant(
+        "plot.py",
+        "(scope[a], scope[b]) if child == [b] else (scope[b], scope[a])",
+        "(scope[b], scope[a]) if child == [b] else (scope[a], scope[b])",
+        check_pictures,
         ".",
     ),
     "couplings drawn without their sign": Mutant(

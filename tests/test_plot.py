@@ -70,6 +70,66 @@ def test_layouts():
     assert [t.get_text() for t in labels] == ["rain:\n1", "river:\n2"]
 
 
+def arrows_of(ax):
+    """Return the ends of each arrow, by the names of the nodes nearest to them."""
+    nodes = {t.get_text().split(":")[0]: np.array(t.get_position()) for t in ax.texts}
+
+    def nearest(place):
+        return min(nodes, key=lambda name: np.abs(nodes[name] - place).sum())
+
+    return [tuple(map(nearest, arrow._posA_posB)) for arrow in ax.patches]
+
+
+def test_arrows_lead_from_parents_to_children():
+    tables = {"late": [[0.9, 0.1], [0.3, 0.7]], "early": [0.4, 0.6], "two": np.full((2, 2, 2), 0.5)}
+    network = MarkovNetwork.from_tables(tables, {"late": ["early"], "two": ["late", "early"]})
+    for target in (network, network.condition({"late": 1})):
+        ax = target.plot()
+        assert sorted(arrows_of(ax)) == [("early", "late"), ("early", "two"), ("late", "two")]
+        where = {t.get_text(): t.get_position() for t in ax.texts}
+        assert where["early"][1] > where["late"][1] > where["two"][1]
+    assert not PAIR.plot().patches  # no direction is known
+    straight, bent, _ = (
+        arrow.get_connectionstyle().rad
+        for arrow, _ in sorted(zip(ax.patches, arrows_of(ax), strict=True), key=lambda p: p[1])
+    )
+    assert straight == 0  # from "early" to "late"
+    assert bent != 0  # past "late", which lies between
+
+
+def test_slices_are_columns():
+    tables = {("a", 0): [0.5, 0.5], ("a", 1): [[0.7, 0.3], [0.4, 0.6]], ("b", 0): np.eye(2)}
+    parents = {("a", 1): [("a", 0)], ("b", 0): [("a", 0)]}
+    ax = MarkovNetwork.unroll(tables, 3, parents).plot()
+    where = {t.get_text(): tuple(t.get_position()) for t in ax.texts}
+    assert where == {f"{v},{t}": (t, -k) for t in range(3) for k, v in enumerate("ab")}
+    assert ("a,0", "a,1") in arrows_of(ax)
+
+
+def test_labels_fit_in_nodes_that_do_not_overlap():
+    names = ["loss of interest", "psychomotor_agitation", *"abcdefghij", "concentration"]
+    rng = np.random.default_rng(0)
+    couplings = np.triu(rng.random((13, 13)) < 0.3, 1).astype(float)
+    ising = Ising(couplings + couplings.T, names=names)
+    parents = {k: [*rng.choice(names[:k], min(k, 2), replace=False)] for k in range(1, 13)}
+    network = MarkovNetwork.from_tables(
+        {name: np.full((2,) * (1 + min(k, 2)), 0.5) for k, name in enumerate(names)},
+        {names[k]: own for k, own in parents.items()},
+    )
+    for target in (ising, network):
+        ax = target.plot(exact.marginals(target))
+        figure = ax.figure
+        figure.canvas.draw()
+        nodes = next(c for c in ax.collections if len(c.get_offsets()) == 13)
+        at = ax.transData.transform(nodes.get_offsets())
+        size = np.sqrt(nodes.get_sizes()[0]) * figure.dpi / 72
+        apart = np.hypot(*(at[:, None] - at).T) + 1e9 * np.eye(13)
+        assert apart.min() > size
+        assert len(ax.texts) == 13
+        for text in ax.texts:
+            assert text.get_window_extent().width < 1.1 * size
+
+
 def test_bars_of_marginals():
     after, before = exact.marginals(PAIR, evidence={"rain": 1}), exact.marginals(PAIR)
     after["mcse"] = after["mcse"] + 0.01
