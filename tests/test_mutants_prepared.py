@@ -50,6 +50,11 @@ def check_sensitivity(package):
     ends = [posterior([0.8, 0.2 + step], **seen)[1] for step in (1e-6, -1e-6)]
     slope = (ends[0] - ends[1]) / 2e-6
     assert found[1] == pytest.approx(slope, abs=1e-7), "derivatives are those of the posterior"
+    tables = {"rain": RAIN, "wet": WET}
+    made = package.MarkovNetwork.from_tables(tables, {"wet": ["rain"]})
+    table = package.exact.prepare(made).sensitivity({"wet": 1}).to_frame()
+    (scaled,) = table["scaled"][(table["parents"] == "rain=0") & (table["value"] == 1)]
+    assert scaled == pytest.approx(RAIN[0]), "rows keep their sum"
 
 
 def check_tables(package):
@@ -61,6 +66,22 @@ def check_tables(package):
     np.testing.assert_array_equal(found.factors[1][1], WET, err_msg="rows by name")
     with pytest.raises(ValueError, match="sums to"):
         package.MarkovNetwork.from_tables({"rain": {"no": 0.8, "yes": 0.3}})
+
+
+def check_totals(package):
+    tables = {"no": {"dry": 8, "wet": 2, "all": 10}, "yes": {"dry": 1, "wet": 4, "all": 5}}
+    with pytest.raises(ValueError, match=r"'all' .* is the sum of the others"):
+        package.MarkovNetwork.from_tables(
+            {"rain": {"no": 0.8, "yes": 0.2}, "wet": tables}, {"wet": ["rain"]}, normalize=True
+        )
+
+
+def check_clashes(package):
+    names = ["rain", "wet", "shoes"]
+    tables = [((0,), RAIN), ((0, 1), [[1.0, 0.0], [0.2, 0.8]]), ((1, 2), SHOES)]
+    plan = package.exact.prepare(package.MarkovNetwork([2, 2, 2], tables, names))
+    with pytest.raises(ValueError, match=r"zero: {'rain': 0, 'wet': 1} is impossible together"):
+        plan.marginals({"shoes": 0, "rain": 0, "wet": 1})
 
 
 def check_soft_evidence(package):
@@ -95,6 +116,23 @@ MUTANTS = {
         "ratio * a / z",
         check_sensitivity,
         "derivatives",
+    ),
+    "rows that do not keep their sum": Mutant(
+        "exact/sensitivity.py",
+        "(slope - (table * slope).sum(axis=-1, keepdims=True))",
+        "slope",
+        check_sensitivity,
+        "rows keep their sum",
+    ),
+    "totals taken for values": Mutant(
+        TABLES, "total = np.isclose(rest, given)", "total = np.isclose(rest, -1)", check_totals, "."
+    ),
+    "evidence that clashes with nothing named": Mutant(
+        "targets/_evidence.py",
+        "left = rest if impossible(rest) else left",
+        "left = left",
+        check_clashes,
+        ".",
     ),
     "rows of tables in the order of the first": Mutant(
         TABLES,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from sklsb import (
     RBM,
@@ -18,6 +19,7 @@ from sklsb import (
     TorchTarget,
     VariableSelection,
     diagnostics,
+    draw,
     exact,
 )
 from sklsb.diagnostics.draws import draws_dataset
@@ -256,6 +258,27 @@ def test_states_have_names_where_variables_share_them():
         assert table.columns.tolist() == ["variable", "value", "p", "mcse"]
         assert table["value"].tolist() == [*states[0], *states[1]]
         assert table["p"].tolist() == [0.25, 0.75, 0.125, 0.25, 0.625]
+
+
+def test_names_that_are_integers_stay_integers(tmp_path):
+    """Also beside names that are text, and without the target."""
+    network = MarkovNetwork(
+        [2, 3],
+        [((0,), [1.0, 3.0]), ((1,), [1, 2, 5])],
+        names=["smoker", "age"],
+        state_names=[["no", "1"], [20, 40, 60]],
+    )
+    found = exact.marginals(network)
+    found.to_netcdf(tmp_path / "found.nc")
+    read = xr.load_dataset(tmp_path / "found.nc")
+    one = found.isel(site=[0, 1])
+    for table in (diagnostics.to_frame(one, network), *map(diagnostics.to_frame, (one, read))):
+        assert table["value"].tolist() == ["no", "1", 20, 40, 60]
+        assert table["variable"].tolist() == ["smoker"] * 2 + ["age"] * 3
+    draws = draw(network, 20, random_state=0)
+    assert draws["age"].dtype.kind == "i"
+    assert {*draws["age"]} <= {20, 40, 60}
+    assert draws["smoker"].dtype == "category"
 
 
 # ----------------------------------------------------------------- labels of pandas

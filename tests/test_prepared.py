@@ -5,6 +5,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sklsb import Ising, MarkovNetwork, exact
@@ -250,9 +251,9 @@ def test_names():
 def test_errors():
     network = MarkovNetwork([2, 2], [((0, 1), [[0.5, 0.5], [0.0, 0.0]])])
     plan = exact.prepare(network)
-    with pytest.raises(ValueError, match="no state of positive probability"):
+    with pytest.raises(ValueError, match=r"probability zero: {0: 1} is impossible. Correct"):
         plan.marginals({0: 1})
-    with pytest.raises(ValueError, match="no state of positive probability"):
+    with pytest.raises(ValueError, match=r"probability zero: {0: 1} is impossible. Correct"):
         plan.log_partition({0: 1})
     with pytest.raises(TypeError, match="evidence is 3"):
         plan.marginals(3)
@@ -298,7 +299,7 @@ def test_values_of_another_plan():
         wanted, wanted_p = fresh.marginal_map([1], evidence)
         assert values == wanted
         assert p == pytest.approx(wanted_p)
-    with pytest.raises(ValueError, match="no state of positive probability"):
+    with pytest.raises(ValueError, match=r"probability zero: {0: 0} is impossible. Correct"):
         filled.marginal_map([1], {0: 0})
 
 
@@ -317,3 +318,100 @@ def test_equal_keys_of_other_kinds():
     assert (1, "typo") not in turned
     alone = MarkovNetwork([2, 2], [((0,), [0.3, 0.7])])
     np.testing.assert_allclose(exact.prepare(alone).sensitivity({0: 1})[0], [-0.7, 0.3])
+
+
+def cough(**changes):
+    yes = {"no": 0.05, "yes": 0.6} | changes
+    return MarkovNetwork.from_tables(
+        {
+            "cold": {"no": 0.9, "yes": 0.1},
+            "age": {20: 0.3, 40: 0.5, 60: 0.2},
+            "cough": {
+                (c, a): {"no": 1 - yes[c] * a / 60, "yes": yes[c] * a / 60}
+                for c in ("no", "yes")
+                for a in (20, 40, 60)
+            },
+        },
+        {"cough": ["cold", "age"]},
+    )
+
+
+def test_named_states():
+    plan = exact.prepare(cough())
+    best = plan.named(plan.most_likely({"cough": "yes"}))
+    assert best == {"cold": "yes", "age": 40, "cough": "yes"}
+    assert type(best["age"]) is int
+    values, _ = plan.marginal_map(["age", "cold"], {"cough": "yes"})
+    assert plan.named(values, ["age", "cold"]) == {"age": 40, "cold": "yes"}
+    x = plan.sample(5, {"age": 60}, random_state=0)
+    frame = plan.named(x)
+    assert frame["age"].tolist() == [60] * 5
+    assert frame["cold"].tolist() == [("no", "yes")[k] for k in x[:, 0]]
+    with pytest.raises(ValueError, match=r"states has shape \(2,\); give states of 3 variables"):
+        plan.named(values)
+
+
+def test_sensitivities_by_name():
+    """`scaled` is the slope where the rest of a row keeps its sum, by finite differences."""
+    network = cough()
+    found = exact.prepare(network).sensitivity({"cold": "yes"}, {"cough": "yes", "age": 40})
+    table = found.to_frame()
+    assert table["scaled"].abs().is_monotonic_decreasing
+    by_name = table.set_index(["variable", "parents", "value"])
+    assert len(by_name) == sum(t.size for _, t in network.factors)
+    assert by_name["derivative"]["cough", "cold=no, age=40", "yes"] == found[2][0, 1, 1]
+    assert by_name["entry"]["cold", "", "yes"] == 0.1
+    assert {type(v) for v in table["value"][table["variable"] == "age"]} == {int}
+    ends = []
+    for step in (1e-6, -1e-6):
+        other = network.table("cough")
+        other.loc[("no", 40)] += [-step, step]
+        plan = exact.prepare(network).with_tables({"cough": other})
+        ends.append(plan.marginals({"cough": "yes", "age": 40})["cold", "yes"])
+    slope = (ends[0] - ends[1]) / 2e-6
+    for value, sign in (("yes", 1), ("no", -1)):
+        scaled = by_name["scaled"]["cough", "cold=no, age=40", value]
+        assert scaled == pytest.approx(sign * slope, abs=1e-8)
+    product = MarkovNetwork([2, 2], [((0, 1), [[1, 2], [3, 4]])])
+    table = exact.prepare(product).sensitivity({0: 1}).to_frame()
+    assert table["variable"].tolist() == [(0, 1)] * 4
+    np.testing.assert_allclose(table["derivative"], [-0.07, -0.07, 0.03, 0.03])
+    certain = exact.prepare(MarkovNetwork.from_tables({"a": [0.0, 1.0]})).sensitivity({"a": 1})
+    assert np.isnan(certain.to_frame()["scaled"].iloc[1])
+
+
+def test_evidence_that_clashes_is_named():
+    plan = exact.prepare(cough(no=0.0))
+    seen = {"age": 20, "cold": "no", "cough": "yes"}
+    with pytest.raises(ValueError, match=r"zero: {'cold': 'no', 'cough': 'yes'} is impossible tog"):
+        plan.marginals(seen)
+    never = exact.prepare(cough(no=0.0, yes=0.0))
+    soft = {"age": {20: 1.0, 40: 2.0, 60: 3.0}, "cold": "no", "cough": {"no": 0.0, "yes": 0.5}}
+    for question in (never.marginals, never.log_partition, never.most_likely):
+        with pytest.raises(ValueError, match=r"zero: {'cough': {'no': 0.0, 'yes': 0.5}} is impos"):
+            question(soft)
+    with pytest.raises(ValueError, match=r"for what was observed of \['cold', 'cough'\]"):
+        cough(no=0.0).condition(seen)
+    plan.marginals({"age": 20, "cold": "no"})  # answers go on
+
+
+def test_likelihoods_in_a_series():
+    network = cough()
+    soft = {"cough": pd.Series({"yes": 0.9, "no": 0.2})}
+    p = exact.prepare(network).marginals(soft)["cold"]
+    same = exact.prepare(network).marginals({"cough": {"no": 0.2, "yes": 0.9}})["cold"]
+    np.testing.assert_array_equal(p, same)
+    np.testing.assert_allclose(exact.marginals(network, soft)["p"][0, :2], p)
+    with pytest.raises(ValueError, match=r"or likelihoods by name, {name: number, ...}"):
+        network.condition({"cough": [0.2, 0.9]})
+
+
+def test_joint_marginals_of_slices():
+    """Names that are tuples are dimensions, too."""
+    network = MarkovNetwork.unroll(
+        {("a", 0): [0.2, 0.8], ("a", 1): [[0.7, 0.3], [0.4, 0.6]]}, 3, {("a", 1): [("a", 0)]}
+    )
+    joint = exact.marginals(network, [("a", 0), ("a", 2)])["p"]
+    assert joint.dims == ("a_0", "a_2")
+    step = np.array([[0.7, 0.3], [0.4, 0.6]])
+    np.testing.assert_allclose(joint, np.diag([0.2, 0.8]) @ step @ step)

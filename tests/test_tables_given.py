@@ -22,6 +22,7 @@ from sklsb import (
     draw,
     exact,
 )
+from sklsb.exceptions import ModelWarning
 
 DATA = pathlib.Path(
     os.environ.get("SKLSB_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
@@ -217,6 +218,46 @@ def test_normalize():
     np.testing.assert_allclose(found.factors[2][1], network().factors[2][1], rtol=1e-15)
 
 
+def counted(**columns):
+    table = pd.DataFrame({"rain": ["no", "yes"], **columns})
+    return {"rain": RAIN, "grass": table}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"dry": [8, 1], "wet": [2, 9], "n": [10, 10]}, "'n' .* 'grass' is the sum of the others"),
+        ({"n": [7, 9], "dry": [0.8, 0.1], "wet": [0.2, 0.9]}, "'n' .* is too many: .* sum to 1"),
+        ({"dry": [0.8, 0.1], "wet": [0.2, 0.9], "x": [7.0, 9.0]}, "'x' .* list it in state_names"),
+    ],
+)
+def test_columns_that_are_no_values(columns, message):
+    for normalize in (True, False):
+        with pytest.raises(ValueError, match=message):
+            MarkovNetwork.from_tables(counted(**columns), normalize=normalize)
+    states = {"grass": [*columns]}
+    found = MarkovNetwork.from_tables(counted(**columns), state_names=states, normalize=True)
+    assert list(found.state_names[1]) == [*columns]
+
+
+@pytest.mark.parametrize("name", ["n", "Count", "Unnamed: 0"])
+def test_columns_called_like_no_values(name):
+    given = counted(**{"wet": [3, 4], name: [7, 9]})
+    with pytest.warns(ModelWarning, match=f"takes the column '{name}' of the table of 'grass'"):
+        MarkovNetwork.from_tables(given, normalize=True)
+
+
+def test_columns_that_may_be_totals_but_are_values():
+    for columns in (
+        {"y": [3, 4], "n": [7, 9]},  # yes and no
+        {"low": [0.25, 0.1], "mid": [0.25, 0.4], "high": [0.5, 0.5]},
+        {"low": [0.5, 0.5], "mid": [0.5, 0.5], "high": [0, 0]},
+    ):
+        found = MarkovNetwork.from_tables(counted(**columns), normalize=True)
+        assert found.state_names[1] == tuple(columns)
+    assert MarkovNetwork.from_tables({"a": {"x": 1, "y": 1, "z": 2}}, normalize=True).n_sites == 1
+
+
 def test_refused_structures():
     tables = {"a": {"x": [0.5, 0.5]}, "b": {"y": [0.5, 0.5]}}
     with pytest.raises(ValueError, match="in a circle: "):
@@ -259,6 +300,15 @@ def test_unroll_against_a_product():
 
 
 # ----------------------------------------------------------------- names
+
+
+def test_names_of_values_of_slices():
+    tables = {("a", 0): [0.2, 0.8], ("a", 1): [[0.7, 0.3], [0.4, 0.6]]}
+    for key in ("a", ("a", 0), ("a", 1)):
+        found = MarkovNetwork.unroll(
+            tables, 3, {("a", 1): [("a", 0)]}, state_names={key: ["low", "high"]}
+        )
+        assert found.state_names == (("low", "high"),) * 3
 
 
 def test_scopes_by_names_that_are_numbers_or_tuples():

@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.targets._checks import positive
-from sklsb.targets._names import coordinate
+from sklsb.targets._names import are_numbers, coordinate
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def value_coords(target: Target) -> dict[str, Any]:
     if names is not None:
         padded = [own + ("",) * (len(target.values) - len(own)) for own in names]
         words = np.array(padded, dtype=str).reshape(*target.shape, len(target.values))
-        coords["state_name"] = ((*target.dims, "state"), words)
+        # Text alone does not say whose names are integers.
+        whole = [str(target.label(i)) for i, own in enumerate(names) if {*map(type, own)} == {int}]
+        attrs = {"integers": whole} if whole else {}
+        coords["state_name"] = ((*target.dims, "state"), words, attrs)
     return coords
 
 
@@ -141,17 +144,23 @@ def evenly(n_all: int, n: int) -> NDArray[np.int64]:
     return np.linspace(0, n_all - 1, min(n, n_all)).round().astype(np.int64)
 
 
-def named_columns(x: States, target: Target) -> dict[Any, Any]:
-    """Return states of shape (n, n_sites) as columns by variable, with the names of values."""
+def named_columns(x: States, target: Target, sites: Sequence[int] | None = None) -> dict[Any, Any]:
+    """Return states of shape (n, n_sites) as columns by variable, with the names of values.
+
+    Names that are numbers make a column of numbers, others are categories.
+    """
     import pandas as pd
 
-    if target.state_names is None:
-        return dict(zip(target.names, x.T, strict=True))
-    places = np.searchsorted(target.values, x)
-    return {
-        name: pd.Categorical.from_codes(places[:, i], target.state_names[i])
-        for i, name in enumerate(target.names)
-    }
+    columns, places = {}, np.searchsorted(target.values, x)
+    for k, i in enumerate(range(target.n_sites) if sites is None else sites):
+        own: Any = None if target.state_names is None else target.state_names[i]
+        if own is None:
+            columns[target.label(i)] = x[:, k]
+        elif are_numbers(own):
+            columns[target.label(i)] = np.asarray(own)[places[:, k]]
+        else:
+            columns[target.label(i)] = pd.Categorical.from_codes(places[:, k], own)
+    return columns
 
 
 def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
@@ -172,9 +181,10 @@ def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
     -------
     pandas.DataFrame
         The columns chain and draw, and one for each variable, called as in ``target.names``, on a
-        grid (row, col). If the values have names (``target.state_names``), these are the categories
-        of the column; otherwise it holds the numbers that the target uses: -1 and 1 for an `Ising`,
-        also from a QUBO problem. For marginals the columns are variable, value, p and mcse.
+        grid (row, col). If the values have names (``target.state_names``), the column holds them:
+        numbers as they are, as 0 and 1 after `Ising.from_binary`, others as categories. Otherwise
+        it holds the numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO
+        problem. For marginals the columns are variable, value, p and mcse.
 
     Raises
     ------
@@ -234,17 +244,21 @@ def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame"
     dims = [found[dim].values.tolist() for dim in p.dims[:-1]]
     names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
     names = names if target is None else target.names
-    labels = found.get("state_name", found["state"]).values
-    called: Any = np.broadcast_to(labels, p.shape).reshape(shape).tolist()
+    labels = found.get("state_name", found["state"])
+    called: Any = np.broadcast_to(labels.values, p.shape).reshape(shape).tolist()
+    integers = {*np.atleast_1d(labels.attrs.get("integers", [])).tolist()}
     if target is not None:
-        called = target.state_names or called
+        called, integers = target.state_names or called, set()
     sizes = (
         found["n_values"].values.ravel() if "n_values" in found else np.full(len(names), shape[1])
     )
     sites, places = np.nonzero(np.arange(shape[1]) < sizes[:, np.newaxis])
     columns: dict[Any, Any] = {
         "variable": [names[i] for i in sites],
-        "value": [called[i][k] for i, k in zip(sites, places, strict=True)],
+        "value": [
+            int(called[i][k]) if str(names[i]) in integers else called[i][k]
+            for i, k in zip(sites, places, strict=True)
+        ],
     }
     for name in ("p", "mcse"):
         columns[name] = found[name].transpose(*p.dims).values.reshape(shape)[sites, places]

@@ -11,6 +11,7 @@ from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import as_draws
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import site_called, sites_by_name, value_name
+from sklsb.targets._names import are_numbers
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -52,11 +53,13 @@ def expectation(
         Draws as returned by ``sample``, or a target that offers its factors (`Target.log_factors`).
     function : None, str, callable or list of (variables, table), optional
         None is log p, and "sum" the sum of the numbers of all variables, for an `Ising` its
-        magnetisation. For draws another name is a statistic that was recorded, and a callable takes
-        states of shape (n, \*target.shape), as int64, and returns n numbers or arrays. A list holds
-        the terms of a sum: variables by name, and an array whose axes are their values.
+        magnetisation. If values have names that are numbers and there is a target, these are
+        summed: after `Ising.from_binary`, the number of ones. For draws another name is a
+        statistic that was recorded, and a callable takes states of shape (n, \*target.shape), as
+        int64, and returns n numbers or arrays. A list holds the terms of a sum: variables by name,
+        and an array whose axes are their values.
     target : Target, optional
-        What was sampled, if ``function`` is a list and ``source`` are draws.
+        What was sampled, if ``source`` are draws: for a list, and for the names of values.
     of : {"mean", "variance", "binder"} or callable, default="mean"
         The statistic: "binder" is :math:`1 - \langle f^4 \rangle / (3 \langle f^2 \rangle^2)`
         [1]_. A callable takes the means of the numbers that ``function`` returns.
@@ -138,7 +141,7 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             "one of these that has a number for each draw, or draws with their states x."
         )
     chains = draws["x"].values.astype(np.int64)
-    if name == "sum":
+    if name == "sum" and target is None:
         return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
     if callable(name):
         found = np.stack([real_array(name(x), "function(x)") for x in chains])
@@ -164,8 +167,10 @@ def _terms(target: Target, function: Any) -> Terms:
     if function is None:
         return target.log_factors or []
     if isinstance(function, str) and function == "sum":
-        cards = target.cardinalities.tolist()
-        return [((i,), np.array(target.values[:k], dtype=float)) for i, k in enumerate(cards)]
+        named = target.state_names
+        if named is None or not all(map(are_numbers, named)):
+            named = tuple(target.values[:k] for k in target.cardinalities.tolist())
+        return [((i,), np.array(own, dtype=float)) for i, own in enumerate(named)]
     listed = isinstance(function, Sequence) and not isinstance(function, str)
     if not listed or not all(isinstance(term, Sequence) and len(term) == 2 for term in function):
         raise TypeError(

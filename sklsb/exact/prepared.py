@@ -14,17 +14,18 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.diagnostics.draws import marginals_dataset
+from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns
 from sklsb.exact.elimination.answers import check_joint, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
-from sklsb.exact.elimination.reduce import Array, Factor, no_state, spread_over
+from sklsb.exact.elimination.reduce import Array, Factor, NoStateError, no_state, spread_over
 from sklsb.exact.precision import warn_if_lost
-from sklsb.exact.sensitivity import derivatives
+from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
-from sklsb.targets._evidence import weights_of
+from sklsb.targets._evidence import clashing, weights_of
+from sklsb.targets._names import plain
 from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
@@ -297,7 +298,35 @@ class Prepared:
         values = np.array([self._target.values[int(i)] for i in best], dtype=self._target.dtype)
         return values, float(p[best])
 
-    def sensitivity(self, query: Evidence, evidence: Evidence | None = None) -> list[Array]:
+    def named(self, states: ArrayLike, variables: Sequence[Any] | None = None) -> Any:
+        """Return states under the names of variables and of their values.
+
+        Parameters
+        ----------
+        states : array_like of shape (n_variables,) or (n, n_variables)
+            As from `most_likely` and `sample`, or values from `marginal_map`.
+        variables : list, optional
+            The variables, where they are not all.
+
+        Returns
+        -------
+        dict or pandas.DataFrame
+            A dict for one state, or a row for each.
+        """
+        every = range(self._target.n_sites)
+        sites = every if variables is None else sites_of(self._target, variables)
+        x = np.asarray(states)
+        if x.ndim not in (1, 2) or x.shape[-1] != len(sites):
+            raise ValueError(
+                f"states has shape {x.shape}; give states of {len(sites)} variables, in one row or "
+                "several, and name the variables if they are not all."
+            )
+        columns = named_columns(np.atleast_2d(x), self._target, sites)
+        if x.ndim == 2:
+            return frame(columns, len(x))
+        return dict(zip(columns, plain(column[0] for column in columns.values()), strict=True))
+
+    def sensitivity(self, query: Evidence, evidence: Evidence | None = None) -> Sensitivity:
         r"""Differentiate a posterior probability by all entries of all tables.
 
         .. math:: \frac{\partial P(q \mid e)}{\partial \theta_f(x_{S_f})}, \qquad
@@ -313,8 +342,9 @@ class Prepared:
 
         Returns
         -------
-        list of ndarray of float
-            For each of ``target.factors``, in its shape.
+        Sensitivity
+            A list of arrays: for each of ``target.factors``, in its shape. Its method ``to_frame``
+            names and sorts them.
 
         Notes
         -----
@@ -336,7 +366,7 @@ class Prepared:
             raise ValueError(
                 f"query and evidence both have the variable {network.label(again[0])!r}; keep one."
             )
-        return derivatives(network, both[0], both[1], self._limits)
+        return Sensitivity(network, derivatives(network, both[0], both[1], self._limits))
 
     # ----------------------------------------------------------------- tables
 
@@ -425,11 +455,28 @@ class Prepared:
     ) -> Iterator[tuple[Elimination, float]]:
         """Lend an elimination with evidence, and the logarithm of what its sum is divided by."""
         engine = engine or self._engine
-        weights, log_divisor = self._weights(evidence, engine)
-        with engine.given(weights, mode) as elimination:
-            yield elimination, log_divisor
-            if mode == LINEAR:
-                warn_if_lost(self._target, elimination.rounding_size)
+        try:
+            weights, log_divisor = self._weights(evidence, engine)
+            with engine.given(weights, mode) as elimination:
+                yield elimination, log_divisor
+                if mode == LINEAR:
+                    warn_if_lost(self._target, elimination.rounding_size)
+        except NoStateError:
+            clash = clashing(evidence or {}, self._impossible)
+            if not clash:
+                raise
+            raise NoStateError(
+                f"The evidence has probability zero: {dict(clash)!r:.1000} is impossible"
+                f"{' together' if len(clash) > 1 else ''}. Correct it, or give zeros of the tables "
+                "a small probability."
+            ) from None
+
+    def _impossible(self, evidence: Evidence) -> bool:
+        try:
+            with self._engine.given(self._weights(evidence, self._engine)[0]) as elimination:
+                return elimination.log_sum == -math.inf
+        except NoStateError:
+            return True
 
 
 def prepare(

@@ -1,6 +1,9 @@
 """Derivatives of a posterior probability by the entries of tables, from two passes."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +13,55 @@ from sklsb.exact.elimination.reduce import Array, Factor, spread_over
 from sklsb.exact.elimination.schedule import BucketTree
 from sklsb.targets.markov_network import MarkovNetwork
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Weights = Mapping[int, Array]
+
+
+class Sensitivity(list[Array]):
+    """Derivatives by the entries of each factor, made by `Prepared.sensitivity`."""
+
+    def __init__(self, network: MarkovNetwork, found: Sequence[Array]):
+        super().__init__(found)
+        self._network = network
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each entry of each table, those that matter most first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``variable``, ``parents`` (their values, as text) and ``value``; ``entry``, the number
+            in the table; ``derivative``; and ``scaled``, the derivative where the rest of its row
+            is scaled to keep the sum 1. Rows are sorted by the size of ``scaled``, which is NaN for
+            an entry of 1. Factors that are no conditional tables have tuples of variables and
+            values, no ``scaled``, and are sorted by ``derivative``.
+        """
+        import pandas as pd
+
+        rows: list[Any] = []
+        children = self._network._children
+        for f, (scope, table) in enumerate(self._network.factors):
+            axis = -1 if children is None else scope.index(children[f])
+            table, slope = (np.moveaxis(part, axis, -1) for part in (table, self[f]))
+            sites = [*scope[:axis], *scope[axis + 1 :], scope[axis]] if children else scope
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scaled = (slope - (table * slope).sum(axis=-1, keepdims=True)) / (1.0 - table)
+            names, values = [*map(self._network.label, sites)], self._network._values(sites)
+            for at in np.ndindex(table.shape):
+                called = [own[k] for own, k in zip(values, at, strict=True)]
+                if children:
+                    given = ", ".join(f"{n}={v}" for n, v in zip(names, called[:-1], strict=False))
+                    row = names[-1], given, called[-1], table[at], slope[at], scaled[at]
+                else:
+                    row = tuple(names), "", tuple(called), table[at], slope[at], np.nan
+                rows.append(row)
+        columns = ["variable", "parents", "value", "entry", "derivative", "scaled"]
+        found = pd.DataFrame(rows, columns=columns)
+        size = found["scaled" if children else "derivative"].abs().round(12)  # ties in order
+        order = np.argsort(-size, kind="stable")
+        return found.iloc[order].reset_index(drop=True)
 
 
 def derivatives(

@@ -61,7 +61,7 @@ def draw(
     pandas.DataFrame
         n rows, or fewer after a Ctrl-C, with a column for each variable, observed ones included;
         values as in `sklsb.diagnostics.to_frame`. ``attrs["independent"]`` is True if rows are
-        independent exact draws. Names of values are strings.
+        independent exact draws.
 
     Raises
     ------

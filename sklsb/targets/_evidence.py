@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.targets._names import Names, is_flag, is_missing, number
+from sklsb.targets._names import Names, is_flag, is_missing, labels_of, number
 
 Weights = Mapping[int, NDArray[np.float64]]
 _MOST_NAMES = 100  # in an error
@@ -83,12 +83,15 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
         raise ValueError(
             f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
         )
-    near = difflib.get_close_matches(str(value), [*map(str, names)], 1)
-    positions = "" if number(value) is None else "; positions are not accepted"
+    is_number = number(value) is not None
+    near = [] if is_number else difflib.get_close_matches(str(value), [*map(str, names)], 1)
+    more = "; positions are not accepted" if is_number else ""
+    if isinstance(value, list | tuple | np.ndarray):
+        more = ", or likelihoods by name, {name: number, ...}"
     raise ValueError(
         f"{what} is {value!r}; this variable takes one of {len(names)} values, with the names "
         f"{list(names[:_MOST_NAMES])}{' and others' if len(names) > _MOST_NAMES else ''}. "
-        + (f"Did you mean {near[0]!r}?" if near else f"Give one of these names{positions}.")
+        + (f"Did you mean {near[0]!r}?" if near else f"Give one of these names{more}.")
     )
 
 
@@ -115,12 +118,31 @@ def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
     return found
 
 
+def is_soft(given: Any) -> bool:
+    """Whether evidence of a variable are likelihoods: a mapping or a Series."""
+    return isinstance(given, Mapping) or labels_of(given) is not None
+
+
+def clashing(
+    observed: Mapping[Any, Any], impossible: Callable[[Mapping[Any, Any]], bool]
+) -> Mapping[Any, Any]:
+    """Return what is impossible alone, or else a part that is possible without any one of it."""
+    if impossible({}):
+        return {}
+    alone = {v: value for v, value in observed.items() if impossible({v: value})}
+    left = dict(alone or observed)
+    for variable in {} if alone else observed:
+        rest = {v: value for v, value in left.items() if v != variable}
+        left = rest if impossible(rest) else left
+    return left
+
+
 def weights_of(target: Named, evidence: Any) -> dict[int, NDArray[np.float64]]:
     """Return a weight of each value of each variable observed, of shape (cardinality,)."""
     found = {}
     for site, (variable, given) in site_of_each(target, evidence).items():
         what = f"evidence[{variable!r}]"
-        if isinstance(given, Mapping):
+        if is_soft(given):
             found[site] = _likelihoods(target, site, given, what)
         else:
             values = np.asarray(target.values[: int(target.cardinalities[site])])

@@ -53,10 +53,14 @@ def are_plain(labels: Sequence[Any]) -> bool:
     return kinds <= {str} or kinds <= {int}
 
 
+def are_numbers(labels: Iterable[Any]) -> bool:
+    """Whether labels are all integers or floats."""
+    return {type(label) for label in labels} <= {int, float}
+
+
 def coordinate(labels: Sequence[Any]) -> NDArray[Any]:
     """Return labels as a coordinate: strings and numbers as they are, all others as text."""
-    kinds = {type(label) for label in labels}
-    if not are_plain(labels) and not kinds <= {int, float}:
+    if not are_plain(labels) and not are_numbers(labels):
         texts = [[way(label) for label in labels] for way in (_text, repr)]
         distinct = [words for words in texts if len(set(words)) == len(words)]
         labels = [*distinct, range(len(labels))][0]

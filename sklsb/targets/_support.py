@@ -1,12 +1,14 @@
 """Search for a state at which no table is zero."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sklsb.targets._evidence import clashing
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -148,22 +150,35 @@ class Support:
 
     def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
         """Return which values of each variable evidence leaves."""
-        domains = _Domains(self.domains)
+        evidence = dict(zip(sites.tolist(), observed.tolist(), strict=True))
         try:
-            if self.impossible is not None:
-                raise _NoSupport(self.impossible)
-            for i, value in zip(sites.tolist(), observed.tolist(), strict=True):
-                domains.set(i, domains.left[i] & (np.arange(domains.left[i].size) == value))
-                if not domains.sizes[i]:
-                    raise _NoSupport(self.factors_of[i][0])
-                self._propagate(domains, self.factors_of[i])
+            return self._left(evidence)
         except _NoSupport as error:
+            clash = [self.label(i) for i in clashing(evidence, self._is_impossible)]
             raise ValueError(
                 f"No state has positive probability"
                 f"{' and agrees with the evidence' if sites.size else ''}: factor {error.factor} "
-                f"over the variables {self.called(error.factor)} cannot be satisfied."
+                f"over the variables {self.called(error.factor)} cannot be satisfied"
+                f"{f', for what was observed of {clash!r:.500}' if clash else ''}."
             ) from None
+
+    def _left(self, evidence: Mapping[int, int]) -> list[Bools]:
+        domains = _Domains(self.domains)
+        if self.impossible is not None:
+            raise _NoSupport(self.impossible)
+        for i, value in evidence.items():
+            domains.set(i, domains.left[i] & (np.arange(domains.left[i].size) == value))
+            if not domains.sizes[i]:
+                raise _NoSupport(self.factors_of[i][0])
+            self._propagate(domains, self.factors_of[i])
         return domains.left
+
+    def _is_impossible(self, evidence: Mapping[int, int]) -> bool:
+        try:
+            self._left(evidence)
+        except _NoSupport:
+            return True
+        return False
 
     def _propagate(self, domains: _Domains, factors: list[int]) -> None:
         """Strike out values without support in place, beginning with some factors."""

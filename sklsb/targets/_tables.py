@@ -2,6 +2,7 @@
 
 import difflib
 import graphlib
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import refuse_mask
 from sklsb.targets._conversions import LARGEST_DEFECT
 from sklsb.targets._names import Names, plain
@@ -18,6 +21,10 @@ _FORMS = (
     "columns), a Series, a mapping of the parents' values to the probabilities, or an array with "
     "parents={{{0!r}: [...]}}"
 )
+
+
+# Names of columns that are hardly values.
+_NO_VALUE = re.compile("n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*")
 
 
 class Conditional(NamedTuple):
@@ -288,6 +295,32 @@ def _values_of(table: Conditional) -> list[Any]:
     return values
 
 
+def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
+    """Refuse a column of totals or counts among the values; warn of one that is called so."""
+    if not table.values or len(table.values) < 2:
+        return
+    rows = [[row.get(v, np.nan) for v in table.values] for row in dict(table.rows).values()]
+    given = np.array(rows, dtype=np.float64)
+    rest = given.sum(axis=1, keepdims=True) - given
+    if np.allclose(rest + given, 1.0, rtol=0, atol=LARGEST_DEFECT):
+        return
+    alone = np.isclose(rest, 1.0, rtol=0, atol=LARGEST_DEFECT).all(axis=0)
+    total = np.isclose(rest, given).all(axis=0) & (len(given) > 1)
+    what = f"of the table of {child!r}"
+    how = f"leave it out, or list it in state_names if it is a value of {child!r}"
+    for value, is_alone, is_total in zip(table.values, alone, total, strict=True):
+        if len(table.values) > 2 and (is_alone or is_total):
+            why = "is the sum of the others" if is_total else "is too many: the others sum to 1"
+            raise ValueError(f"the column {value!r} {what} {why} in each row; {how}.")
+        text = str(value).lower()
+        of_yes_or_no = text == "n" and "y" in map(str.lower, map(str, table.values))
+        if normalize and _NO_VALUE.fullmatch(text) and not of_yes_or_no:
+            warn(
+                f"normalize=True takes the column {value!r} {what} for a value; {how}.",
+                ModelWarning,
+            )
+
+
 class Whole(NamedTuple):
     """A conditional table, the parents' axes first."""
 
@@ -312,7 +345,11 @@ def read(
     if strangers:
         raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
     _check_parents(found)
-    own = {name: plain(values) for name, values in (state_names or {}).items()}
+    own = {
+        # The values of a slice are those of all.
+        name[0] if of_slices and name in found else name: plain(values)
+        for name, values in (state_names or {}).items()
+    }
     known = {child[0] if of_slices else child for child in found}
     strangers = [name for name in own if name not in known]
     if strangers:
@@ -322,6 +359,8 @@ def read(
     states = {}
     for child, table in found.items():
         name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
+        if name not in own:
+            _refuse_stray(child, table, normalize)
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
     return {
         child: Whole(table.parents, states[child], tabulated(table, states, normalize))

@@ -20,6 +20,7 @@ from sklsb._words import Worded
 from sklsb.targets._checks import as_array
 from sklsb.targets._evidence import (
     Weights,
+    is_soft,
     shown,
     site_of_each,
     value_called,
@@ -350,9 +351,9 @@ class Target(Worded, ABC):
             The index of a variable also counts if no variable is called by a number; the number of
             a value that has a name never does.
 
-            A mapping of all values of a variable to numbers is *soft* evidence (also called virtual
-            or likelihood evidence): how likely each value makes what was observed. Then p is
-            multiplied by the number of the value; the variable stays free.
+            A mapping (or Series) of all values of a variable to numbers is *soft* evidence (also
+            called virtual or likelihood evidence): how likely each value makes what was observed.
+            Then p is multiplied by the number of the value; the variable stays free.
 
         Returns
         -------
@@ -496,7 +497,7 @@ def _hard_and_soft(target: Target, evidence: Any) -> tuple[dict[Any, Any], Weigh
     """Return the values in evidence, and the likelihoods."""
     if not isinstance(evidence, Mapping):
         return evidence, {}
-    soft = {v: given for v, given in evidence.items() if isinstance(given, Mapping)}
+    soft = {v: given for v, given in evidence.items() if is_soft(given)}
     if soft:
         site_of_each(target, evidence)  # no variable twice
     return {v: evidence[v] for v in evidence if v not in soft}, weights_of(target, soft)

@@ -364,8 +364,9 @@ class Ising(GraphTarget):
         -------
         Ising
             ``log_prob(x)`` is the formula, constant included, so `sklsb.exact.log_partition` is
-            that of this coding. Draws are -1 and +1, under the names "0" and "1", which evidence
-            and tables use.
+            that of this coding. The values are called 0 and 1 in evidence, marginals, and the data
+            frames of `sklsb.draw` and `sklsb.diagnostics.to_frame`; states, as in ``draws["x"]``
+            and the argument of ``log_prob``, are -1 and +1.
 
         Raises
         ------
@@ -397,7 +398,7 @@ class Ising(GraphTarget):
         linear = finite_array(given, "thresholds", loops.shape)
         problem = sp.csr_array(-0.5 * matrix - sp.diags_array(linear))
         model = cls._from_quadratic(problem, 0.0, 1.0, labels)
-        model.state_names = (("0", "1"),) * model.n_sites
+        model.state_names = ((0, 1),) * model.n_sites
         return model
 
     @classmethod

@@ -643,7 +643,8 @@ class MarkovNetwork(Target):
         n : int
             Number of slices.
         parents, state_names, normalize
-            As for `from_tables`; the values of a variable are the same in all slices.
+            As for `from_tables`; the values of a variable are the same in all slices, and
+            ``state_names`` may call it ``variable`` or ``(variable, 0)``.
 
         Returns
         -------

@@ -226,6 +226,8 @@ def _dim(target: Target, site: int) -> str:
     if isinstance(label, str) and label not in ("p", "mcse"):
         return label
     parts = label if isinstance(label, tuple) else (label,)
+    if len(parts) != len(target.dims):  # a name that is a tuple
+        return "_".join(map(str, parts))
     return "_".join(f"{dim}_{part}" for dim, part in zip(target.dims, parts, strict=True))
 
 
@@ -293,8 +295,9 @@ def marginals(
     xarray.Dataset
         ``p`` and ``mcse`` (which is 0), with the target's dims and ``state``, as in
         `sklsb.diagnostics.marginals`. With ``variables``, one dimension per variable, named after
-        it (``site_3`` for variable 3); its coordinate holds the values, or their names if they
-        have any. The names of a variable ``smoke`` are also the coordinate ``smoke_name``.
+        it (``site_3`` for variable 3, ``rain_0`` for ``("rain", 0)``); its coordinate holds the
+        values, or their names if they have any. The names of a variable ``smoke`` are also the
+        coordinate ``smoke_name``.
 
     Raises
     ------

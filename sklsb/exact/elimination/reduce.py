@@ -160,9 +160,13 @@ def strike(target: Target) -> Reduced:
     return Reduced(target, values, factors, math.fsum([constant, *taken]))
 
 
-def no_state(target: Target, scope: tuple[Any, ...] | None) -> ValueError:
+class NoStateError(ValueError):
+    """No state has positive probability."""
+
+
+def no_state(target: Target, scope: tuple[Any, ...] | None) -> NoStateError:
     where = "" if scope is None else f": a factor over {scope} cannot be satisfied"
-    return ValueError(
+    return NoStateError(
         f"{target!r:.200} has no state of positive probability{where}. Its partition function is "
         "0; check the tables and the evidence."
     )
