@@ -938,7 +938,7 @@ def test_what_a_target_offers_is_in_one_object():
     ising = Ising([[0.0, 0.5], [0.5, 0.0]], [0.25, -1.0])
     machine = RBM([[2.0, -1.0]], [0.5], [1.0, 0.0])
     for target in (ising, ising.condition({0: 1})):
-        assert target.offers.pairwise is ising
+        assert target.offers.plain is target.offers.pairwise is ising
         assert target.offers.linear
         assert target.offers.factors
         assert target.offers.own_factors
@@ -952,6 +952,11 @@ def test_what_a_target_offers_is_in_one_object():
         assert target.offers.size == 4.5
     network = MarkovNetwork([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
     assert network.offers.joint_zeros
+    mixed = MarkovNetwork([2, 3, 1, 2], [])
+    for target in (mixed, mixed.condition({1: 2})):
+        assert target.offers.n_moves == 4
+        assert target.offers.site_of_moves.tolist() == [0, 1, 1, 3]
+        assert target.offers.first_moves.tolist() == [0, 1, 3, 3]
     single = FunctionTarget(lambda x: 0.1 * x.sum(axis=-1, dtype=np.float32), 3)
     assert single.offers.single_precision
     assert single.offers.may_change

@@ -9,7 +9,6 @@ from sklsb import LSBSampler
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import Tabulated
 from sklsb.balancing.learning import OPTIMIZERS, Learner
-from sklsb.balancing.weights import site_of_moves
 
 
 class FirstVersion(LSBSampler):
@@ -60,7 +59,7 @@ def surprise(target, table, x, u):
     log_z = logsumexp(log_w, axis=1)
     mass = np.cumsum(np.exp(log_w - log_z[:, None]), axis=1)
     move = (mass < (u * mass[:, -1])[:, None]).sum(axis=1)
-    site = site_of_moves(target)
+    site = target.offers.site_of_moves
     k = move - np.searchsorted(site, site[move])  # its moves are to the other values, in order
     there, values = x.copy(), np.asarray(target.values)
     present = np.searchsorted(values, x[rows, site[move]])

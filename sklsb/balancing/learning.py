@@ -376,10 +376,9 @@ def site_variances(target: Target, states: States, log_ratios: Array) -> Array:
 
     P is the mean over the states of the probabilities given the other variables.
     """
-    sites, n_moves = np.arange(target.n_sites), target.cardinalities - 1
+    sites, site = np.arange(target.n_sites), target.offers.site_of_moves
     # A site's moves go to its other values in order: to k, or to k + 1 from the present one on.
-    site = np.repeat(sites, n_moves)
-    k = np.arange(site.size) - np.repeat(np.cumsum(n_moves) - n_moves, n_moves)
+    k = np.arange(site.size) - target.offers.first_moves[site]
     present = np.searchsorted(np.asarray(target.values), states)
     probability = np.zeros((target.n_sites, int(target.cardinalities.max(initial=1))))
     for value_index, ratios in zip(present, log_ratios, strict=True):

@@ -15,11 +15,6 @@ MOST_FACTOR = 100.0
 MOST_GIVEN = 1e6
 
 
-def site_of_moves(target: Target) -> NDArray[np.int64]:
-    """Return the variable that each move changes."""
-    return np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
-
-
 def balanced(
     target: Target,
     function: BalancingFunction,
@@ -27,7 +22,7 @@ def balanced(
     factors: Array | None = None,
 ) -> Balanced:
     """Return the rule of locally balanced steps; ``factors`` are by site."""
-    log_factor = PLAIN if factors is None else np.log(factors)[site_of_moves(target)]
+    log_factor = PLAIN if factors is None else np.log(factors)[target.offers.site_of_moves]
     return Balanced(function.table(), lazy, log_factor)
 
 

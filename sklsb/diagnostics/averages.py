@@ -102,9 +102,8 @@ class Averages(ByValue):
 
 def conditionals(target: Target, states: States) -> Array:
     """Return p(x_i = s | rest) at possible states (..., n_sites), site by site, value by value."""
-    k = target.cardinalities
-    first, start = np.cumsum(k - 1) - (k - 1), np.cumsum(k) - k
-    site = np.repeat(np.arange(k.size), k - 1)
+    k, site, first = target.cardinalities, target.offers.site_of_moves, target.offers.first_moves
+    start = np.cumsum(k) - k
     here = np.searchsorted(np.asarray(target.values), states)
     value = np.arange(site.size) - first[site]
     value = value + (value >= here[..., site])

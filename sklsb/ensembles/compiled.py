@@ -84,7 +84,7 @@ def new_chains(
         x=np.array(states, dtype=target.dtype, order="C"),
         cache=np.zeros((n, cache), dtype=np.int64),
         scratch=np.zeros((n, scratch), dtype=np.int64),
-        moved=np.zeros((n, int((target.cardinalities - 1).sum())), dtype=np.bool_),
+        moved=np.zeros((n, target.offers.n_moves), dtype=np.bool_),
         evaluations=np.zeros((n, 1), dtype=np.int64),
         acceptance=np.zeros((n, 1)),
         refusable=np.zeros((n, 1), dtype=np.int64),

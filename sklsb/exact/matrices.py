@@ -225,7 +225,7 @@ def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArr
 
 def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> Transitions:
     """Transitions that propose sequences of ``n_flips`` shifts."""
-    n_sequences = count(target) * int((target.cardinalities - 1).sum()) ** n_flips
+    n_sequences = count(target) * target.offers.n_moves**n_flips
     if n_sequences > _MOST_SEQUENCES:
         raise ValueError(
             f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "

@@ -396,7 +396,7 @@ class _Choice:
     def temper(self) -> None:
         """Let tempering run, too, if there is work left for a burn-in that may find anything."""
         work = _OF_TEMPERING * self.work
-        drawn, near = int((self.target.cardinalities - 1).sum()), neighbours(self.target)
+        drawn, near = self.target.offers.n_moves, neighbours(self.target)
         if self.target.offers.layers is not None:
             drawn += int(near)  # layers at every temperature draw the hidden units, too
         of_scan = price_of("Scan", self.target).work(1, _REPLICAS * drawn, near)

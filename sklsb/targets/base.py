@@ -132,6 +132,11 @@ class Target(Worded, ABC):
         return self._is_single
 
     @property
+    def _plain(self) -> Target:
+        """The target without its evidence."""
+        return self
+
+    @property
     def offers(self) -> Offers:
         """What the target offers besides log p: factors, layers, a bound of its size, and more."""
         return Offers(self)
@@ -528,6 +533,7 @@ class Conditioned(Target):
     cardinalities = of_target("cardinalities")
     coords = of_target("coords")
     graph = of_target("graph")
+    _plain = of_target("_plain")
     _labels = of_target("_labels")
     _beta = of_target("_beta")
     _vartype = of_target("_vartype")
@@ -616,7 +622,7 @@ class Conditioned(Target):
 
     def _observed_moves(self) -> NDArray[np.bool_]:
         """Whether each move changes an observed variable."""
-        return np.repeat(np.isin(np.arange(self.n_sites), self.sites), self.cardinalities - 1)
+        return np.isin(self.offers.site_of_moves, self.sites)
 
     @cached_property
     def _view(self) -> ConditionedView:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def of_target(name: str, doc: str | None = None) -> Any:
     """Return a property that is read from the attribute ``target``."""
@@ -16,6 +19,7 @@ class Offers:
 
     target: Any
 
+    plain = of_target("_plain", "The target without its evidence.")
     graph = of_target("graph", "Which variables depend on each other directly; None if unknown.")
     layers = of_target("layers", "The machine of two layers, if the target is one; or None.")
     pairwise = of_target(
@@ -31,3 +35,19 @@ class Offers:
     class_view = of_target("_class_view", "Return arrays for sweeps by colour if faster; or None.")
     torch_model = of_target("_torch_model", "Return log p with its gradient, or a TypeError.")
     look = of_target("_look", "Look at a function of the user before a fit, or ``again`` later.")
+
+    @property
+    def n_moves(self) -> int:
+        """Number of states that differ from one in a single variable."""
+        return int((self.target.cardinalities - 1).sum())
+
+    @property
+    def site_of_moves(self) -> NDArray[np.int64]:
+        """The variable that each move changes."""
+        return np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
+
+    @property
+    def first_moves(self) -> NDArray[np.int64]:
+        """The index of the first move of each variable."""
+        n_moves = self.target.cardinalities - 1
+        return np.cumsum(n_moves) - n_moves

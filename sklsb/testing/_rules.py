@@ -152,7 +152,7 @@ def _check_chains(rule: Rule, target: Target, n: int) -> None:
     whole, parts = chains(), chains()
     x = _draws(whole, n)
     changed = (np.concatenate([states[:, None], x], axis=1) != states[:, None]).any(axis=1)
-    site = np.repeat(np.arange(target.n_sites), target.cardinalities - 1)
+    site = target.offers.site_of_moves
     marked = np.zeros_like(changed)
     for row, moves in zip(marked, whole.chains.moved, strict=True):
         row[site[moves]] = True

@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Balanced, Systematic
-from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+from sklsb.targets.base import SYMMETRIES, States, Target
 from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding, size
 from sklsb.testing._probe import Probe, check_caches, kept
 
 
 def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> States:
     """Return the states that moves lead to, shape (n_states, len(moves), n_sites)."""
-    k = target.cardinalities
-    site = np.repeat(np.arange(target.n_sites), k - 1)
-    rank = np.arange(site.size) - np.repeat(np.cumsum(k - 1) - (k - 1), k - 1)
+    site = target.offers.site_of_moves
+    rank = np.arange(site.size) - target.offers.first_moves[site]
     values = np.asarray(target.values, dtype=target.dtype)
     result = np.repeat(x[:, None, :], moves.size, axis=1)
     for column, m in enumerate(moves):
@@ -54,7 +53,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     rng = np.random.default_rng(random_state)
     x = np.stack([target.draw_state(rng) for _ in range(n_states)])
     expect_equal(target.check_states(x), x, "random_state must return states of the target")
-    n_moves = int((target.cardinalities - 1).sum())
+    n_moves = target.offers.n_moves
     some = np.sort(rng.permutation(n_moves)[:64])
     log_p, ratios = target.log_prob(x), target.log_ratios(x)
     expect(np.isfinite(log_p), "random_state must return states of positive probability.")
@@ -150,7 +149,7 @@ def _leaves(view: Any, name: str = "") -> dict[str, Any]:
 def _check_compiled_target(
     target: Target, x: States, some: NDArray[np.int64], rng: np.random.Generator
 ) -> None:
-    n, n_moves = len(x), int((target.cardinalities - 1).sum())
+    n, n_moves = len(x), target.offers.n_moves
     probe = Probe(target, Balanced(Barker().table()), x)
     view: Any = probe.ensemble.view
     expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
@@ -189,13 +188,9 @@ def _check_compiled_target(
     gate = rounding(target, log_p, target.log_ratios(probe.chains.x))
     found_p = probe.ensemble.log_prob() + target.constant
     expect_near(found_p, log_p, gate, "log p of the kernel against log_prob")
-    if type(_plain(target).site_view()) is not type(_plain(target).view()):
+    plain = target.offers.plain
+    if type(plain.site_view()) is not type(plain.view()):
         rule = Systematic(np.arange(target.n_sites, dtype=np.uint32), 1)
         rngs = [rng] * n
         found_p = Ensemble(target, probe.chains.x, rngs, rule=rule).log_prob() + target.constant
         expect_near(found_p, log_p, gate, "log p of the kernel of site_view against log_prob")
-
-
-def _plain(target: Target) -> Target:
-    """Return a target without its evidence."""
-    return target.target if isinstance(target, Conditioned) else target

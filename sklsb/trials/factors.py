@@ -21,7 +21,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import site_variances
-from sklsb.balancing.weights import MOST_FACTOR, log_weights, site_of_moves
+from sklsb.balancing.weights import MOST_FACTOR, log_weights
 from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Allowed, Candidate, Visited, jumps_of_transition
@@ -40,7 +40,7 @@ _PRIOR = 10.0
 
 def flux_factors(seen: Visited, table: Table) -> Array:
     """Return the factors by site that are best by flows, with geometric mean 1."""
-    target, site = seen.target, site_of_moves(seen.target)
+    target, site = seen.target, seen.target.offers.site_of_moves
 
     def by_site(values: Array) -> Array:
         return np.array([np.bincount(site, row, target.n_sites) for row in values])

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
-from sklsb.balancing.weights import balanced, log_weights, site_of_moves
+from sklsb.balancing.weights import balanced, log_weights
 from sklsb.ensembles.protocol import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
@@ -136,7 +136,7 @@ def _log_size(candidate: Candidate, seen: Visited, variance: Array) -> float:
     log_w = log_w - (log_z.max() if candidate.jumps else log_z)
     w = np.exp(log_w)
     by_move = w.mean(axis=0) / max(w.sum() / len(w), 1e-300)
-    flow = np.bincount(site_of_moves(target), by_move, target.n_sites)
+    flow = np.bincount(target.offers.site_of_moves, by_move, target.n_sites)
     moves = variance > 0.0
     time = variance[moves] ** 2 / np.maximum(flow[moves], 1e-300)
     return float(np.log(variance.sum()) - np.log(time.sum()))

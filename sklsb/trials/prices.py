@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from sklsb._kernels.facts import Rule
 from sklsb.ensembles.rules import FirstOrder
-from sklsb.targets.base import Conditioned, Target
+from sklsb.targets.base import Target
 from sklsb.targets.torch import TorchTarget
 
 # A race asks for them after every run, and graphs are made anew.
@@ -119,19 +119,14 @@ OF_STEP, OF_REDRAW, OF_MOVE, OF_DRAWN_ENTRY = 12.0, 24.0, 1.0 / 2.0, 1.0 / 2.0
 MAX_WORK, MAX_MEMORY = 2.0**30, 2.0**28
 
 
-def plain(target: Target) -> Target:
-    """Return the target without its evidence."""
-    return target.target if isinstance(target, Conditioned) else target
-
-
 def is_on_torch(target: Target) -> bool:
     """Whether a target is a function on torch."""
-    return isinstance(plain(target), TorchTarget)
+    return isinstance(target.offers.plain, TorchTarget)
 
 
 def neighbours(target: Target) -> float:
     """Return how many variables depend on one, on average; 0 if that is unknown."""
-    model: Any = plain(target)
+    model: Any = target.offers.plain
     if model not in _NEIGHBOURS:
         _NEIGHBOURS[model] = _neighbours(model)
     return _NEIGHBOURS[model]
@@ -147,7 +142,7 @@ def _neighbours(model: Any) -> float:
 def price_of(rule: Rule | str, target: Target) -> Price:
     """Return the price of a rule's transitions on a target."""
     name = rule if isinstance(rule, str) else type(rule).__name__
-    exact = PRICES.get((name, type(plain(target)).__name__))
+    exact = PRICES.get((name, type(target.offers.plain).__name__))
     return exact or PRICES.get((name, "*"), OTHERS)
 
 

@@ -276,7 +276,7 @@ def scouted_starts(
         return draws, int(walkers.chains.evaluations.sum())
 
     evaluations, of_sweep = budget
-    of_look = 1 if first_order else int((target.cardinalities - 1).sum())
+    of_look = 1 if first_order else target.offers.n_moves
     looks = evaluations // (2 * max(1, of_look))
     n_walkers = evaluations // (2 * SWEEPS * max(1, of_sweep))
     effort = Effort(looks, n_walkers, walk, first_order)

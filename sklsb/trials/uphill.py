@@ -50,15 +50,14 @@ class Uphill:
 
     def __init__(self, target: Target, first_order: bool):
         self.target = target
-        k = target.cardinalities
-        self.n_moves = int((k - 1).sum())
+        self.n_moves = target.offers.n_moves
         self._look_cost = 1 if first_order else self.n_moves
         # A gradient of an RBM takes as long as a single log-ratio.
         by_gradients = first_order or target.offers.layers is not None
         self._log_ratios = target.first_order_ratios if by_gradients else target.log_ratios
         self._values = np.asarray(target.values, dtype=target.dtype)
-        self._sites = np.flatnonzero(k > 1)
-        self._first = (np.cumsum(k - 1) - (k - 1))[self._sites]  # first move of each
+        self._sites = np.flatnonzero(target.cardinalities > 1)
+        self._first = target.offers.first_moves[self._sites]
 
     def follow(self, searches: Sequence[Search[_Result]]) -> list[_Result]:
         """Run searches, and make the walks that they ask for, each while its looks last."""

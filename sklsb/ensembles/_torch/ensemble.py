@@ -97,7 +97,7 @@ class FastEnsemble(Streamed):
         self.dtype = dtype
         self.n_threads = n_threads
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
-        n, n_moves = len(states), int((target.cardinalities - 1).sum())
+        n, n_moves = len(states), target.offers.n_moves
         self.chains = ChainArrays(  # type: ignore[assignment]
             x=np.array(states, dtype=target.dtype),
             moved=np.zeros((n, n_moves), dtype=np.bool_),

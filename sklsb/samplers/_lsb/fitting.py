@@ -40,7 +40,7 @@ from sklsb.samplers._run.burn_in import check_kept, run_burn_in
 from sklsb.samplers._run.checks import check_bool, check_count
 from sklsb.samplers._run.run import Run
 from sklsb.samplers.gibbs import GibbsSampler
-from sklsb.targets.base import Conditioned, States
+from sklsb.targets.base import States
 from sklsb.targets.torch import TorchTarget
 from sklsb.trials.candidates import Candidate
 from sklsb.trials.starts import Starts, scouted_starts
@@ -211,8 +211,7 @@ class Learning(Algorithm):
 
     def _can_be_fast(self) -> bool:
         target = self.target
-        plain = target.target if isinstance(target, Conditioned) else target
-        if not isinstance(plain, TorchTarget):
+        if not isinstance(target.offers.plain, TorchTarget):
             return False
         try:
             Learning(clone(self.params).set_params(fast=True), target).check_parameters()

@@ -180,7 +180,7 @@ def add_blocks(
     if source is None:
         return ensemble, BlockChoice("none", f"{why}; but {said}", doubt=doubt)
     rule = ensemble.rule
-    moves = int((target.cardinalities - 1).sum())
+    moves = target.offers.n_moves
     of_entry = OF_DRAWN_ENTRY if source.whole else OF_ENTRY
     redraw = OF_REDRAW + source.work * of_entry + moves * OF_MOVE
     moves_of_step = max(1.0, target.n_sites / transitions_of_a_sweep(rule, target))

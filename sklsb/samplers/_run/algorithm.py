@@ -20,7 +20,7 @@ from sklsb.samplers._run.run import Run
 from sklsb.samplers._run.traits import Traits
 from sklsb.storage.fingerprint import checked
 from sklsb.targets._checks import n_threads, not_a_target
-from sklsb.targets.base import SYMMETRIES, Conditioned, States, Target
+from sklsb.targets.base import SYMMETRIES, States, Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.trials.starts import INITS, Starts
 
@@ -111,7 +111,7 @@ class Algorithm(Fit, Traits):
     @property
     def asked(self) -> FunctionTarget | None:
         """The target, if each log-ratio asks a function of Python."""
-        plain = self.target.target if isinstance(self.target, Conditioned) else self.target
+        plain = self.target.offers.plain
         return plain if isinstance(plain, FunctionTarget) and not plain._compiled else None
 
     def at_most(self, n: int, n_values: int, fewest: int) -> int:
@@ -242,5 +242,4 @@ def check_initial(
 
 
 def _is_of_package(target: Target) -> bool:
-    plain = target.target if isinstance(target, Conditioned) else target
-    return type(plain).__module__.startswith("sklsb.")
+    return type(target.offers.plain).__module__.startswith("sklsb.")

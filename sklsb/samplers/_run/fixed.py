@@ -18,7 +18,7 @@ from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.burn_in import check_kept, run_burn_in
-from sklsb.targets.base import Conditioned, States, Target
+from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts, scouted_starts
 
 # States of a block that are enumerated, at most.
@@ -46,7 +46,7 @@ class FixedRule(Algorithm):
 
     def make_starts(self, streams: Streams) -> Starts:
         rule = self.make_rule()
-        of_sweep = int((self.target.cardinalities - 1).sum())
+        of_sweep = self.target.offers.n_moves
         n_sweeps = self._length(rule) / transitions_of_a_sweep(rule, self.target)
         budget = int(n_sweeps * of_sweep / 4), of_sweep
         return scouted_starts(self.target, self.params, streams, rule, budget, self.make_ensemble)
@@ -132,10 +132,8 @@ def check_needs(sampler: str, target: Target, needs: Mapping[str, str], advice: 
     """Refuse a target that lacks what a rule needs."""
     for name, words in needs.items():
         if getattr(target.offers, name) is None:
-            plain = target.target if isinstance(target, Conditioned) else target
-            raise TypeError(
-                f"{sampler} needs {words}; this {type(plain).__name__} has none. {advice}"
-            )
+            name = type(target.offers.plain).__name__
+            raise TypeError(f"{sampler} needs {words}; this {name} has none. {advice}")
 
 
 def check_states(sampler: str, n_states: int, advice: str) -> None:

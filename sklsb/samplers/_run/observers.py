@@ -381,7 +381,7 @@ class RunningMarginals(Observer):
         n_chains, n = chunk.lp.shape
         carry.add(chunk.x.reshape(n_chains, n, carry.target.n_sites), chunk.lp, self.by_kernel)
         if not self.by_kernel:
-            n_moves = int((carry.target.cardinalities - 1).sum())
+            n_moves = carry.target.offers.n_moves
             self.ensemble.add_evaluations(np.full(n_chains, n * n_moves))
         return carry
 

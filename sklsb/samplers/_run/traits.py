@@ -99,7 +99,7 @@ class Traits(ABC):
         if not (target.n_possible > 2).any():
             return 0.0
         log_ratios = target.log_ratios(x)
-        first_move = np.cumsum(sizes - 1) - (sizes - 1)
+        first_move = target.offers.first_moves
         total = 0.0
         for size in np.unique(sizes[sizes > 2]):
             moves = first_move[sizes == size][:, np.newaxis] + np.arange(size - 1)

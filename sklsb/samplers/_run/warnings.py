@@ -100,10 +100,8 @@ class DrawWarnings(ABC):
             self._warn_if_cut_short(acceptance)
         self._warn_if_short()
         self._warn_if_separated()
-        sites = np.arange(self.target.n_sites)
-        site_of_move = np.repeat(sites, self.target.cardinalities - 1)
-        moved = site_of_move[self.ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(sites, moved) & (self.target.n_possible > 1)
+        moved = self.target.offers.site_of_moves[self.ensemble.chains.moved.any(axis=0)]
+        frozen = ~np.isin(np.arange(self.target.n_sites), moved) & (self.target.n_possible > 1)
         isolated = self._isolation(n_transitions) if frozen.any() else ""
         # Few draws, as one a call inside a training loop, have no effective sample size.
         if frozen.any() and (isolated or n_draws >= _FEWEST_SUMMED):
@@ -133,7 +131,7 @@ class DrawWarnings(ABC):
         # A function of the user would be called for every change.
         if not agree or self.target.ratio_cost > 1:
             return ""
-        site = np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
+        site = self.target.offers.site_of_moves
         ratios = self.target.log_ratios(states)
         odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
         change = max(np.bincount(site, row, self.target.n_sites)[frozen].max() for row in odds)

@@ -15,7 +15,7 @@ from sklsb._kernels.tempering.lift import Conditionals, lift
 from sklsb.exact.elimination.blocks import neighbours
 from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.precision import rounding_of
-from sklsb.targets.base import Conditioned, States, Target
+from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 Array = NDArray[np.float64]
@@ -97,8 +97,7 @@ def core_of(target: Target, given: Any) -> Core | None:
     if not target.offers.factors:
         return None
     rounded = rounding_of(target.offers.size) > _MOST_ROUNDING
-    plain = target.target if isinstance(target, Conditioned) else target
-    if given == "auto" and not isinstance(plain, MarkovNetwork):
+    if given == "auto" and not isinstance(target.offers.plain, MarkovNetwork):
         given = None
     if given is None and not rounded:
         return None

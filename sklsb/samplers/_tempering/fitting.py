@@ -106,7 +106,7 @@ class Tempering(Algorithm):
         def new_ensemble(states: States, streams: Streams) -> Ensemble:
             return Ensemble(self.target, states, streams, self.n_threads, rule)
 
-        of_sweep = int((self.target.cardinalities - 1).sum())
+        of_sweep = self.target.offers.n_moves
         budget = self._length() * of_sweep // 4, of_sweep
         return scouted_starts(self.target, self.params, streams, rule, budget, new_ensemble)
 

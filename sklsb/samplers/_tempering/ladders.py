@@ -143,7 +143,7 @@ class Ladders(Threaded):
         self._moved = self.ladder.moved
         if core:
             self._x = core.lift(self._x, np.empty((n, 0)))
-            self._moved = np.zeros((n, int((target.cardinalities - 1).sum())), np.bool_)
+            self._moved = np.zeros((n, target.offers.n_moves), np.bool_)
 
     def _new_ladder(self, n: int, n_levels: int) -> Ladder:
         n_copies, n_sites, n_pairs = self.n_copies, self.inner.n_sites, n_levels - 1
@@ -166,7 +166,7 @@ class Ladders(Threaded):
             exchanged=np.zeros((n, 2), np.int64),
             impossible=np.zeros((n, 1), np.int64),
             x=first.copy(),
-            moved=np.zeros((n, int((self.inner.cardinalities - 1).sum())), np.bool_),
+            moved=np.zeros((n, self.inner.offers.n_moves), np.bool_),
             process=np.zeros((n, KEPT_SCANS, which.size), np.int16),
         )
 
@@ -496,9 +496,7 @@ class Ladders(Threaded):
         last = self.core.lift(core[-1:], u[-1:])
         x = np.concatenate([self._x[c : c + 1], draws, last])
         sites = np.flatnonzero((x[1:] != x[:-1]).any(axis=0))
-        moves = self.target.cardinalities - 1
-        first_move = np.cumsum(moves) - moves
-        self._moved[c, first_move[sites]] = True
+        self._moved[c, self.target.offers.first_moves[sites]] = True
         self._x[c] = last[0]
 
     def _scan_one(

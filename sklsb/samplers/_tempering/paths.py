@@ -117,7 +117,7 @@ def _guide(target: Target, domains: Domains, product: list[Array]) -> Guide:
         mask = domains.possible[site]
         at = start[site] + np.flatnonzero(mask)
         log_q[at] = np.log(product[site][mask])
-    site_of = np.repeat(np.arange(target.n_sites), sizes - 1).astype(np.uint32)
+    site_of = target.offers.site_of_moves.astype(np.uint32)
     return Guide(log_q, start, site_of, places_of(target.values))
 
 
@@ -150,7 +150,7 @@ class Tables(NamedTuple):
 
 def tables_of(target: Target, domains: Domains) -> Tables | None:
     """Return the tables of a network with zeros besides those of its domains; else None."""
-    plain = target.target if isinstance(target, Conditioned) else target
+    plain = target.offers.plain
     if not isinstance(plain, MarkovNetwork):
         return None
     log_table = plain.view().log_table
@@ -254,9 +254,8 @@ def penalised(target: Target) -> Penalised | None:
     tables = tables_of(target, domains_of(target))
     if tables is None:
         return None
-    plain = target.target if isinstance(target, Conditioned) else target
     log_table = np.where(tables.soft, tables.smallest, tables.log_table)
-    relaxed: Any = copy.copy(plain)
+    relaxed: Any = copy.copy(target.offers.plain)
     relaxed._log_table, relaxed._table = log_table, np.exp(log_table)
     if isinstance(target, Conditioned):
         relaxed = Conditioned(relaxed, target.sites, target.observed)
