@@ -216,6 +216,59 @@ def hidden():
         lambda z: pm.Potential("e", -0.4 * pt.eq(z[1:], z[:-1]).sum() + (z * 0.1).sum()),
     )
 
+    def total(f):
+        return lambda z: pm.Potential("f", f(pt.as_tensor(z)))
+
+    steps, pairs = np.arange(n) / 10, np.array([0, 1, 0, 1, 2, 2])
+    yield "argmax", total(lambda z: 0.5 * pt.argmax(z * (1 + steps)))
+    yield "argsort", total(lambda z: (pt.argsort(z + steps) * steps).sum())
+    yield "cumulative product", total(lambda z: pt.cumprod(z + 0.5).sum())
+    yield "difference", normal(lambda z: pt.diff(pt.as_tensor(z)) * 1.0)
+    yield "outer product", total(lambda z: -pt.outer(z[:2], z[2:]).sum())
+    yield "exclusive or", total(lambda z: 0.3 * (z[1:] ^ z[:-1]).sum())
+    yield "parity", total(lambda z: 0.9 * (z.sum() % 2))
+    yield "rounded sum", total(lambda z: (0.4 * z).sum().astype("int64"))
+    yield "any", total(lambda z: 1.3 * z.sum().astype("bool"))
+    yield "all", total(lambda z: -1.0 * pt.eq(z, 1).all())
+    yield "number of ones", total(lambda z: -(pt.eq(z, 1).sum() ** 2) / 9)
+    yield "added by repeated indices", normal(lambda z: pt.zeros(3)[pairs].inc(z * 1.0))
+    yield "set at an index", total(lambda z: pt.zeros(3)[z[0] + z[1]].set(z[2] + 1.0)[1:].sum())
+    yield (
+        "added at an index",
+        total(lambda z: (pt.zeros(3)[z[1:] + z[:-1]].inc(1.0) ** 2).sum() / 9),
+    )
+    yield "index of itself", total(lambda z: z[z[:4] + z[1:5] + 2].sum() * 0.4)
+    yield (
+        "mask and index",
+        total(lambda z: 0.5 * (pt.ones((2, 2, n)) * z)[np.tri(2) > 0, z[:3] + z[3:]].sum()),
+    )
+    yield "elements where one", total(lambda z: pt.as_tensor(steps)[pt.eq(z, 1)].prod())
+    yield "how many ones", total(lambda z: 0.4 * z.nonzero()[0].shape[0] ** 2)
+    yield "how many values", total(lambda z: 0.8 * pt.unique(z).shape[0])
+    yield "slice up to a site", total(lambda z: (z * steps)[: z[0] + 2].sum() * z[1])
+    yield "range", total(lambda z: -0.1 * pt.arange(z[0] + 2 * z[1]).sum())
+    yield "repeated", total(lambda z: pt.repeat(steps, z).sum() ** 2)
+    yield "mean and variance", total(lambda z: z.mean() + z.var())
+    yield "log of a sum", total(lambda z: pt.logsumexp(pt.stack([z[:3], z[3:]]), axis=0).sum())
+    yield "determinant", total(lambda z: pt.linalg.slogdet(pt.diag(1.0 + z[:4]) + 0.3)[1])
+    yield "chained", total(lambda z: pt.switch(z[0] > 0, pt.switch(z[1] > 0, z[2], 0), z[3]))
+    yield (
+        "check in a branch",
+        total(lambda z: pt.switch(z > 0, pm.logp(pm.Normal.dist(0, z[::-1] + 0.5), 0.7), 0)),
+    )
+    yield (
+        "scan",
+        lambda z: pm.Potential(
+            "scan",
+            pytensor.scan(
+                lambda here, last: last * here + 0.5,
+                sequences=[z * 1.0],
+                outputs_info=[pt.ones(())],
+                return_updates=False,
+            )[-1],
+        ),
+    )
+
 
 HIDDEN = dict(hidden())
 
@@ -273,6 +326,9 @@ def test_what_an_unknown_operation_hides_is_found_while_drawing():
             z = inputs[0]
             outputs[0][0] = z + (z.sum() > 28) * z[::-1] * 0.7
 
+        def infer_shape(self, node, shapes):
+            return shapes
+
     with pm.Model() as model:
         z = pm.DiscreteUniform("z", 0, 9, shape=4, initval=[0, 0, 0, 0])
         pm.Normal("y", Hides()(z), 1.0, observed=[9.0, 9.0, 8.0, 9.0])
@@ -280,9 +336,9 @@ def test_what_an_unknown_operation_hides_is_found_while_drawing():
     assert step.structure_.probed == ("Hides",)
     assert step.structure_.width == 1
     point = model.initial_point()
-    with pytest.warns(SamplerWarning, match=r"z\[\d\].* depend on others in a way that did not"):
+    with pytest.warns(SamplerWarning, match=r"z\[0\], .* depend on each other in a way that"):
         steps(step, point, 50)
-    assert step.structure_.width >= 2
+    assert step.structure_.width == 4
     state = pickle.loads(pickle.dumps(step.sampling_state))
     other = DiscreteStep(model=model, rng=0)
     other.sampling_state = state
@@ -307,6 +363,10 @@ def test_sites_that_only_joint_changes_move_are_told():
     point = model.initial_point()
     with pytest.warns(FrozenSitesWarning, match=r"^z\[0\], z\[1\] could not change alone in 200"):
         steps(step, point, 250)
+    with pm.Model() as counts:
+        pm.Multinomial("k", n=3, p=[0.2, 0.3, 0.5])
+    with pytest.warns(FrozenSitesWarning, match=r"^k\[0\], k\[1\], k\[2\] could not change alone"):
+        steps(DiscreteStep(model=counts, rng=0), counts.initial_point(), 200)
     together = DiscreteStep(method="elimination", model=model, rng=0)
     seen = set()
     for _ in range(30):
@@ -436,6 +496,21 @@ def test_a_step_can_be_pickled():
         one, other = step.step(point)[0], again.step(point)[0]
         np.testing.assert_array_equal(one["z"], other["z"])
         point = one
+
+
+def test_sizes_bounds_and_zeros_of_present_data_are_used():
+    """What the data of the first run did not show."""
+    with pm.Model() as model:
+        most, weights = pm.Data("most", [1, 1]), pm.Data("weights", np.eye(2))
+        k = pm.DiscreteUniform("k", 0, most, shape=most.shape)
+        pm.Normal("y", weights @ (1.0 * k), 1.0, observed=np.zeros(2))
+    step = DiscreteStep([k], model=model, rng=0)
+    assert (step._block.high.tolist(), step.structure_.width) == ([1, 1], 1)
+    with model:
+        pm.set_data({"most": [2, 3, 1], "weights": np.ones((2, 3))})
+    step.setup_chain(np.random.default_rng(0), 0, 1)
+    assert (step._block.high.tolist(), step.structure_.width) == ([2, 3, 1], 3)
+    assert steps(step, model.initial_point(), 3)["k"].shape == (3,)
 
 
 def test_present_data_are_used():

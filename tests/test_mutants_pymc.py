@@ -40,13 +40,13 @@ def check_slices(package):
 
 def check_couplings(package):
     with steps() as tests:
-        for name in ("product", "index by sums"):
+        for name in ("product", "index by sums", "how many ones", "added by repeated indices"):
             tests.test_couplings_are_found(name)
 
 
 def check_data(package):
     with steps() as tests:
-        tests.test_present_data_are_used()
+        tests.test_sizes_bounds_and_zeros_of_present_data_are_used()
 
 
 def check_betrayal(package):
@@ -79,7 +79,7 @@ MUTANTS = {
     ),
     "values that a site does not have": Mutant(
         "pymc/moves.py",
-        "            log_p[np.arange(most)[:, None] >= k] = -np.inf\n",
+        "        log_p[values[:, None] >= k] = -np.inf\n",
         "",
         check_supports,
         "an impossible state",
@@ -98,10 +98,17 @@ MUTANTS = {
         check_couplings,
         ".",
     ),
+    "sizes that hide what they depend on": Mutant(
+        "pymc/graph.py",
+        "isinstance(v.type, TensorType) and _varies(",
+        "_varies is None and _varies(",
+        check_couplings,
+        ".",
+    ),
     "data as they were": Mutant(
         "pymc/block.py",
-        "        self.log_p.refresh()\n",
-        "",
+        "            self._read(self._model.initial_point())\n",
+        "            pass\n",
         check_data,
         ".",
     ),

@@ -12,9 +12,11 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
-from scipy.sparse import csr_array
+from pytensor.tensor.type import TensorType
+from scipy.sparse import csr_array, vstack
 
 from sklsb.pymc.graph import Reader, Sees, dependents, distinct, pieces
 from sklsb.pymc.variables import dims_and_labels, ends, site_names
@@ -33,24 +35,21 @@ _MOST_PROBES, _N_PROBES = 20_000, 3
 
 
 class Compiled:
-    """A function of PyTensor, compiled by numba and called directly."""
+    """A function of PyTensor, compiled by numba and called directly, with the present data."""
 
     def __init__(self, inputs: Sequence[Any], output: Any):
         self._function = pm.compile(inputs, output, mode="NUMBA", on_unused_input="ignore")
-        self._n = len(inputs)
+        self._data = self._function.input_storage[len(inputs) :]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_call", "_data")}
+        return {k: v for k, v in self.__dict__.items() if k != "_call"}
 
-    def refresh(self) -> None:
-        """Take the present data of the model."""
-        self._call = self._function.vm.jit_fn
-        self._data = [c.storage[0] for c in self._function.input_storage[self._n :]]
+    @cached_property
+    def _call(self) -> Any:
+        return self._function.vm.jit_fn
 
     def __call__(self, *args: Any) -> Any:
-        if "_call" not in self.__dict__:
-            self.refresh()
-        return self._call(*args, *self._data)[0]
+        return self._call(*args, *[data.storage[0] for data in self._data])[0]
 
 
 class Block:
@@ -63,52 +62,61 @@ class Block:
         Lowest and highest values, +-2**52 where there is none or it varies.
     moving : bool
         Whether bounds depend on other variables; `bounds` has them.
-    scope_of : ndarray of int
-        For each output, which row of `sets` has the sites that it sees.
-    sets : csr_array of bool, shape (n_scopes, n_sites)
     degree : ndarray of int
         The degree of each output as a polynomial of the sites, or a large number.
     vague : bool
-        Whether operations that are not known had to be probed.
+        Whether operations that are not known had to be probed, or checks of parameters could
+        betray more than their own elements.
     """
 
     def __init__(self, model: Any, rvs: Sequence[Any], point: Point | None = None):
-        point = model.initial_point() if point is None else point
-        values = [model.rvs_to_values[rv] for rv in rvs]
         self._model, self._rvs = model, list(rvs)
+        self._values = [model.rvs_to_values[rv] for rv in rvs]
+        every = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+        terms = model.logp(vars=every, sum=False)
+        self._terms = pieces(terms, set(self._values), model.value_vars)
+        self._data = self._present()
         self.parts = list[tuple[str, slice, tuple[int, ...], Any]]()  # of the flat array
+        self._read(model.initial_point() if point is None else point)
+
+    def _read(self, point: Point) -> None:
+        """Find out what sees what, given the present data, and compile log p if that is needed."""
+        before, self.parts = self.parts, []
         sites, start = {}, 0
-        for value in values:
+        for value in self._values:
             first = np.asarray(point[value.name])
             here = slice(start, start + first.size)
             sites[value] = np.arange(here.start, here.stop).reshape(first.shape)
             self.parts.append((value.name, here, first.shape, np.dtype(value.dtype)))
             start += first.size
         self.n_sites = start
-        every = [*model.free_RVs, *model.observed_RVs, *model.potentials]
-        terms = pieces(model.logp(vars=every, sum=False), set(values))
-        reader = Reader(terms, sites, model.value_vars, point)
-        self.scope_of, self.sets = reader.sees
-        self.unknown, self.vague = sorted(reader.unknown), bool(reader.vague.any())
-        self.degree = reader.degree
+        reader = Reader(self._terms, sites, self._model.value_vars, point)
+        self._sees = self._sound = reader.sees  # what outputs are taken to see, and may see
+        self.unknown, self.degree = sorted(reader.unknown), reader.degree
+        self.vague = reader.doubtful or bool(reader.vague.any())
+        limits, self.low, self.high = self._limits(self._rvs, sites, self._model.value_vars, point)
+        if self.parts != before:
+            self._compile(limits)
+        if reader.vague.any() and self.n_sites * _N_PROBES <= _MOST_PROBES:
+            self._probe(reader.vague, point)
 
+    def _compile(self, limits: Sequence[Any]) -> None:
         flat = pt.lvector("sites")
         as_sites = {
             value: value.type.filter_variable(flat[here].reshape(shape).astype(dtype))
-            for value, (_, here, shape, dtype) in zip(values, self.parts, strict=True)
+            for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
         }
-        limits, self.low, self.high = self._limits(rvs, sites, model.value_vars, point)
-        output = pt.concatenate([t.ravel().astype("float64") for t in terms])
+        output = pt.concatenate([t.ravel().astype("float64") for t in self._terms])
         used = set(graph_inputs([output, *limits]))
-        others = [v for v in model.value_vars if v in used and v not in sites]
+        others = [v for v in self._model.value_vars if v in used and v not in as_sites]
         self._others = [(v.name, np.dtype(v.dtype)) for v in others]
         outputs = clone_replace([output, *limits], as_sites)
         self._inputs = [flat, *others], outputs[0]
         self.log_p = Compiled(*self._inputs)
         self._bounds = Compiled([flat, *others], outputs[1]) if limits else None
         self.moving = bool(limits)
-        if self.vague and self.n_sites * _N_PROBES <= _MOST_PROBES:
-            self._probe(reader.vague, point)
+        self.__dict__.pop("total", None)
+        self.__dict__.pop("names", None)
 
     def _limits(self, rvs: Any, sites: Any, inputs: Any, point: Point) -> Any:
         """Return a graph of the bounds, if some vary, and those that do not."""
@@ -121,7 +129,7 @@ class Block:
                 for e in (low, high)
             ]
         lines = self._model.replace_rvs_by_values(lines)
-        varies = dependents(lines, set(inputs))
+        varies, _ = dependents(lines, inputs)
         evaluate = pytensor.function(
             inputs, lines, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore"
         )
@@ -132,6 +140,16 @@ class Block:
         low, high = (np.concatenate(found[i::2]).astype(np.int64) for i in (0, 1))
         moving = [pt.stack([pt.concatenate(lines[i::2]) for i in (0, 1)])]
         return moving if varies.intersection(lines) else [], low, high
+
+    @property
+    def scope_of(self) -> Ints:
+        """For each output, which row of `sets` has the sites that it sees."""
+        return self._sees.of
+
+    @property
+    def sets(self) -> Any:
+        """The sites that outputs see, a csr_array of bool, shape (n_scopes, n_sites)."""
+        return self._sees.sets
 
     # ----------------------------------------------------------------- points
 
@@ -163,13 +181,16 @@ class Block:
         inputs, output = self._inputs
         return Compiled(inputs, output.sum())
 
+    def _present(self) -> list[Any]:
+        used = dict.fromkeys([*graph_inputs(self._terms), *self._model.data_vars])
+        shared = [v for v in used if isinstance(v, SharedVariable)]
+        return [v.get_value() for v in shared if isinstance(v.type, TensorType)]
+
     def refresh(self) -> None:
         """Take the present data of the model."""
-        self.log_p.refresh()
-        if "total" in self.__dict__:
-            self.total.refresh()
-        if self._bounds is not None:
-            self._bounds.refresh()
+        before, self._data = self._data, self._present()
+        if not all(map(np.array_equal, before, self._data)):
+            self._read(self._model.initial_point())
 
     @cached_property
     def names(self) -> list[str]:
@@ -189,14 +210,15 @@ class Block:
         sums: Floats = np.bincount(self.scope_of, outputs, self.sets.shape[0]).astype(np.float64)
         return sums
 
-    def join(self, outputs: Ints, sites: Ints) -> None:
-        """Let an output see a site more, for each pair."""
-        n = self.scope_of.size
-        more = csr_array((np.ones(outputs.size, bool), (outputs, sites)), shape=(n, self.n_sites))
-        self._set(self.sets[self.scope_of] + more)
-
-    def _set(self, rows: Any) -> None:
-        self.scope_of, self.sets = distinct(Sees(np.arange(self.scope_of.size), rows))
+    def join(self, outputs: Ints) -> None:
+        """Let outputs see all sites that they may see; those that did so already see all."""
+        widths = [np.diff(s.sets.indptr)[s.of] for s in (self._sees, self._sound)]
+        every = csr_array(np.ones((1, self.n_sites), bool))
+        n, m = self._sees.sets.shape[0], self._sound.sets.shape[0]
+        most = np.where(widths[0] < widths[1], n + self._sound.of, n + m)
+        of = self._sees.of.copy()
+        of[outputs] = most[outputs]
+        self._sees = distinct(Sees(of, vstack([self._sees.sets, self._sound.sets, every]).tocsr()))
 
     def _probe(self, vague: NDArray[np.bool_], point: Point) -> None:
         """Find out which of the vague outputs change if a site does, at a few states."""
@@ -221,7 +243,8 @@ class Block:
                 at = np.flatnonzero(changed & vague)
                 seen.append(np.stack([at, np.full(at.size, i)]))
         outputs, sites = np.concatenate(seen, axis=1)
-        n = self.scope_of.size
-        found = csr_array((np.ones(outputs.size, bool), (outputs, sites)), shape=(n, self.n_sites))
-        keep = csr_array((~vague).astype(bool)[:, None])
-        self._set(self.sets[self.scope_of].multiply(keep).tocsr().astype(bool) + found.astype(bool))
+        pairs = np.ones(outputs.size, bool), (outputs, sites)
+        found = csr_array(pairs, shape=(vague.size, self.n_sites))
+        sees, n = self._sees, self._sees.sets.shape[0]
+        of = np.where(vague, n + np.arange(vague.size), sees.of)
+        self._sees = distinct(Sees(of, vstack([sees.sets, found]).tocsr()))

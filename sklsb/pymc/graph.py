@@ -7,7 +7,7 @@ An operation that is not known lets every element see all that its inputs see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,18 +15,20 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.logprob.utils import CheckParameterValue
+from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic, elemwise, extra_ops, math, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.type import TensorType
 from pytensor.xtensor.basic import TensorFromXTensor
@@ -36,6 +38,7 @@ from scipy.sparse import csr_array, eye_array, vstack
 # So many values of an index that is not known, or products of a matrix, are looked at one by one.
 _MOST_PLACES, _MOST_PRODUCTS = 256, 1 << 22
 _NO_DEGREE = 1 << 20  # of what is no polynomial
+_REAL = ("float32", "float64")
 _TAKES = (subtensor.Subtensor, subtensor.AdvancedSubtensor)
 _PUTS = (subtensor.IncSubtensor, subtensor.AdvancedIncSubtensor)
 _MOVES = (  # the first input, as the others say
@@ -54,50 +57,56 @@ Labels = NDArray[np.int64]
 # ----------------------------------------------------------------- terms
 
 
-def dependents(outputs: Sequence[Any], roots: set[Any]) -> set[Any]:
-    """Return the roots, and all variables whose values depend on one; shapes do not."""
-    found = set(roots)
+def dependents(outputs: Sequence[Any], roots: Iterable[Any]) -> tuple[set[Any], set[Any]]:
+    """Return all variables whose values depend on one of the roots, and those whose shapes do."""
+    found, sized = set(roots), set[Any]()
     for node in toposort(outputs):
-        if not (isinstance(node.op, Shape | Shape_i) or found.isdisjoint(node.inputs)):
-            found.update(node.outputs)
-    return found
+        of = sized if isinstance(node.op, Shape | Shape_i) else found
+        if of.isdisjoint(node.inputs):
+            continue
+        found.update(node.outputs)
+        for v in node.outputs:
+            if isinstance(v.type, TensorType) and _varies(v, node, found, sized):
+                sized.add(v)
+    return found, sized
 
 
-def pieces(terms: Sequence[Any], block: set[Any]) -> list[Any]:
+def _varies(v: Any, node: Any, found: set[Any], sized: set[Any]) -> bool:
+    """Whether the shape of a variable that a node makes depends on such values."""
+    lengths = [ShapeFeature().get_non_recursive_shape(v, i) for i in range(v.type.ndim)]
+    depend = found.union(())
+    for inner in toposort(lengths, blockers=node.inputs):
+        of = {v, *sized} if isinstance(inner.op, Shape | Shape_i) else depend
+        if not of.isdisjoint(inner.inputs):
+            depend.update(inner.outputs)
+    return not depend.isdisjoint(lengths)
+
+
+def pieces(terms: Sequence[Any], block: set[Any], inputs: Sequence[Any]) -> list[Any]:
     """Return arrays whose elements add up to the terms, but for a number that the block leaves.
 
     Sums are taken apart, and arrays without a variable of the block left out. Checks of parameters
-    become terms of their own, 0 or -inf: they join all elements of an array otherwise.
+    of whole terms become terms of their own, 0 or -inf: they join all elements of an array
+    otherwise.
     """
     plain = [t.values if isinstance(t.type, XTensorType) else t for t in terms]
     plain = rewrite_graph(clone_replace(plain, {}), include=("lower_xtensor",))
     graph = FunctionGraph(outputs=plain, clone=True, copy_inputs=False)
-    checks = []
     while True:
         for node in graph.toposort():
-            if isinstance(node.op, CheckParameterValue):
-                checks += node.inputs[1:]
-                graph.replace_all([(node.outputs[0], node.inputs[0])])
-                for check in node.inputs[1:]:
-                    graph.add_output(check)
-                break
-            if isinstance(node.op, OpFromGraph):
-                new = inline_ofg_node(node)
-                if not new:
-                    continue
+            new = inline_ofg_node(node) if isinstance(node.op, OpFromGraph) else None
+            if new:
                 graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
                 break
         else:
             break
-    n, outputs = len(terms), graph.outputs
-    enters = dependents(outputs, block)
-    made = [p for term in outputs[:n] for p in _apart(term, enters)]
-    for condition in _conditions(outputs[n:], enters):
-        made.append(pt.switch(condition, 0.0, -np.inf))
-    return made
+    enters, sized = dependents(graph.outputs, block)[0], dependents(graph.outputs, inputs)[1]
+    checks = dict[Any, None]()
+    made = [p for term in graph.outputs for p in _apart(term, enters, sized, checks)]
+    return made + [pt.switch(condition, 0.0, -np.inf) for condition in checks]
 
 
-def _conditions(checks: Sequence[Any], enters: set[Any]) -> list[Any]:
+def _conditions(checks: Sequence[Any], enters: set[Any]) -> dict[Any, None]:
     """Return the arrays of booleans that checks are made of, each once."""
     found, left = dict[Any, None](), list(checks)
     while left:
@@ -110,20 +119,33 @@ def _conditions(checks: Sequence[Any], enters: set[Any]) -> list[Any]:
             left += v.owner.inputs
         else:
             found[v] = None
-    return list(found)
+    return found
 
 
-def _apart(v: Any, enters: set[Any]) -> list[Any]:
-    """Take a term apart whose elements are added up anyway."""
+def _apart(v: Any, enters: set[Any], sized: set[Any], checks: dict[Any, None]) -> list[Any]:
+    """Take a term apart whose elements are added up anyway, and put its checks among the others."""
     if v not in enters:
         return []
     if v.owner is None:
         return [v]
     op, inputs = v.owner.op, v.owner.inputs
+
+    def apart(*of: Any) -> list[Any]:
+        return [p for i in of for p in _apart(i, enters, sized, checks)]
+
+    if isinstance(op, CheckParameterValue):
+        checks.update(_conditions(inputs[1:], enters))
+        return apart(inputs[0])
+    inner = inputs[0].owner
+    if isinstance(op, basic.Alloc) and inner and isinstance(inner.op, CheckParameterValue):
+        checks.update(_conditions(inner.inputs[1:], enters))
+        return [op(inner.inputs[0], *inputs[1:])]
+    if not sized.isdisjoint(inputs) or v.type.dtype == "bool":
+        return [v]
     if isinstance(op, math.Sum) or (
         isinstance(op, elemwise.DimShuffle) and len(op.new_order) >= inputs[0].type.ndim
     ):
-        return _apart(inputs[0], enters)
+        return apart(inputs[0])
     if isinstance(op, math.Dot) and v.type.ndim == 0:
         return [inputs[0] * inputs[1]]
     if not isinstance(op, elemwise.Elemwise):
@@ -131,22 +153,20 @@ def _apart(v: Any, enters: set[Any]) -> list[Any]:
     of = op.scalar_op
     alike = all(i.type.broadcastable == v.type.broadcastable for i in inputs)
     if isinstance(of, scalar.Add) and alike:
-        return [p for i in inputs for p in _apart(i, enters)]
+        return apart(*inputs)
     if isinstance(of, scalar.Sub) and alike:
-        return [*_apart(inputs[0], enters), *(-p for p in _apart(inputs[1], enters))]
+        return [*apart(inputs[0]), *(-p.astype("float64") for p in apart(inputs[1]))]
     if isinstance(of, scalar.Neg):
-        return [-p for p in _apart(inputs[0], enters)]
-    if isinstance(of, scalar.Cast | scalar.Identity):
-        return _apart(inputs[0], enters)
+        return [-p.astype("float64") for p in apart(inputs[0])]
+    if isinstance(of, scalar.Identity) or (isinstance(of, scalar.Cast) and v.type.dtype in _REAL):
+        return apart(inputs[0])
     first = [i for i in inputs if i in enters]
     if v.type.ndim == 0 and len(first) == 1:
-        (inner,) = first
         if isinstance(of, scalar.Mul):
-            return [
-                math.mul(p, *(i for i in inputs if i is not inner)) for p in _apart(inner, enters)
-            ]
-        if isinstance(of, scalar.TrueDiv) and inner is inputs[0]:
-            return [p / inputs[1] for p in _apart(inner, enters)]
+            others = [i for i in inputs if i is not first[0]]
+            return [math.mul(p, *others) for p in apart(*first)]
+        if isinstance(of, scalar.TrueDiv) and first[0] is inputs[0]:
+            return [p / inputs[1] for p in apart(*first)]
     return [v]
 
 
@@ -160,23 +180,27 @@ class Sees(NamedTuple):
     sets: Any  # a csr_array of booleans: a row for each integer, a column for each site
 
     @classmethod
-    def all_of(cls, parts: Sequence[Sees], out: tuple[int, ...]) -> Sees:
-        """Return an array whose elements see all that the parts see."""
-        used = vstack([s.sets[np.unique(s.of)] for s in parts]).tocsr()
+    def all_of(cls, parts: Sequence[Sees], out: tuple[int, ...], unused: bool = False) -> Sees:
+        """Return an array whose elements see all that the parts see, or that their integers do."""
+        used = vstack([s.sets if unused else s.sets[np.unique(s.of)] for s in parts]).tocsr()
         sites = np.unique(used.indices)
         one = (np.ones(sites.size, bool), (np.zeros(sites.size, int), sites))
         return cls(np.zeros(out, np.int64), csr_array(one, shape=(1, used.shape[1])))
 
-    def united(self, groups: Labels) -> Sees:
-        """Return what elements see that are made of the elements at the rows of an array.
+    def united(self, rows: Labels, integers: Labels, out: tuple[int, ...]) -> Sees:
+        """Return what the elements of an array see, each made of integers, by pairs."""
+        size, n = int(np.prod(out)), self.sets.shape[0]
+        keys = np.unique(rows * n + integers)
+        picked = csr_array((np.ones(keys.size, bool), (keys // n, keys % n)), shape=(size, n))
+        return Sees(np.arange(size).reshape(out), picked @ self.sets)
 
-        Entries of -1 stand for none.
-        """
-        rows, n = np.nonzero(groups >= 0)[0], self.sets.shape[0]
-        keys = np.unique(rows * n + groups[groups >= 0])
-        picked = (np.ones(keys.size, bool), (keys // n, keys % n))
-        sets = csr_array(picked, shape=(groups.shape[0], n)) @ self.sets
-        return Sees(np.arange(groups.shape[0]), sets)
+    def reduced(self, axes: Iterable[int]) -> Sees:
+        """Return what the sums over axes see."""
+        left = [a for a in range(self.of.ndim) if a not in {*axes}]
+        out = tuple(self.of.shape[a] for a in left)
+        rows = np.arange(int(np.prod(out))).reshape(out)
+        rows = np.broadcast_to(np.expand_dims(rows, tuple(axes)), self.of.shape)
+        return self.united(rows.ravel(), self.of.ravel(), out)
 
 
 def _joined(parts: Sequence[Sees | None], shapes: Sequence[tuple[int, ...]]) -> Sees:
@@ -191,14 +215,19 @@ def _joined(parts: Sequence[Sees | None], shapes: Sequence[tuple[int, ...]]) -> 
     return Sees(np.concatenate(flat), vstack([empty, *(s.sets for s in found)]).tocsr())
 
 
-def _both(a: Sees, b: Sees, out: tuple[int, ...]) -> Sees:
-    """Return what elements see that are made of elements of both arrays, broadcast."""
-    one, other = np.broadcast_to(a.of, out), np.broadcast_to(b.of, out)
-    if a.sets is b.sets and np.array_equal(one, other):
+def _merged(parts: Sequence[Sees], out: tuple[int, ...]) -> Sees:
+    """Return what elements see that are made of elements of all arrays, broadcast."""
+    a, *others = parts
+    one = np.broadcast_to(a.of, out)
+    if not others:
         return Sees(one, a.sets)
-    n = b.sets.shape[0]
-    pairs, of = np.unique(one * n + other, return_inverse=True)
-    return Sees(of.reshape(out), a.sets[pairs // n] + b.sets[pairs % n])
+    b, *others = others
+    other = np.broadcast_to(b.of, out)
+    if a.sets is not b.sets or not np.array_equal(one, other):
+        n = b.sets.shape[0]
+        pairs, of = np.unique(one * n + other, return_inverse=True)
+        a = Sees(of.reshape(out), a.sets[pairs // n] + b.sets[pairs % n])
+    return _merged([a, *others], out)
 
 
 class Reader:
@@ -221,6 +250,8 @@ class Reader:
         Of all elements of the outputs, flat; equal sets have one integer.
     vague : ndarray of bool
         Which of these elements went through an operation that is not known.
+    doubtful : bool
+        Whether parameters that see sites are checked, so that a wrong one betrays the others.
     degree : ndarray of int
         The degree of these elements as polynomials of the sites, or a large number.
     unknown : set of str
@@ -228,21 +259,27 @@ class Reader:
     """
 
     def __init__(self, outputs: Any, sites: dict[Any, Labels], inputs: Any, point: Any):
-        self._n = sum(of.size for of in sites.values())
-        every = eye_array(self._n, dtype=bool, format="csr")
+        n = sum(of.size for of in sites.values())
+        every = eye_array(n, dtype=bool, format="csr")
         self._found = {v: Sees(of, every) for v, of in sites.items()}
+        self._none = csr_array((1, n), dtype=bool)
         self._degree = dict.fromkeys(sites, 1)
-        self.unknown, vague = set[str](), set[Any]()
-        enters, varies = (dependents(outputs, set(roots)) for roots in (sites, inputs))
+        self.unknown, self.doubtful, vague = set[str](), False, set[Any]()
+        enters, (varies, sized) = dependents(outputs, sites)[0], dependents(outputs, inputs)
         nodes = [node for node in toposort(outputs) if not enters.isdisjoint(node.outputs)]
         self._evaluate(nodes, outputs, varies, inputs, point)
         for node in nodes:
             parts = {i: self._found[i] for i in node.inputs if i in self._found}
-            known = self._through(node)
+            shapes = [self._shapes[out] for out in node.outputs]
+            known: Sequence[Sees] | None
+            if sized.isdisjoint([*node.inputs, *node.outputs]):
+                known = self._through(node)
+            else:  # shapes are those at a point
+                known = [Sees.all_of([*parts.values()], out, unused=True) for out in shapes]
             if known is None:
                 self.unknown.add(str(getattr(node.op, "core_op", node.op)).partition("{")[0])
                 vague.update(node.outputs)
-                known = [Sees.all_of([*parts.values()], self._shapes[out]) for out in node.outputs]
+                known = [Sees.all_of([*parts.values()], out) for out in shapes]
             if not vague.isdisjoint(parts):
                 vague.update(node.outputs)
             self._found.update(zip(node.outputs, known, strict=True))
@@ -262,12 +299,12 @@ class Reader:
         evaluate = pytensor.function(
             inputs,
             [*(v.shape for v in arrays), *fixed],
-            mode=Mode(linker="py", optimizer=None),
+            mode=Mode(linker="py", optimizer=in2out(local_remove_check_parameter)),
             on_unused_input="ignore",
         )
         with np.errstate(all="ignore"):
             made = evaluate(*(point[v.name] for v in inputs))
-        self._shapes = {v: () for v in variables}
+        self._shapes: dict[Any, tuple[int, ...]] = dict.fromkeys(variables, ())
         self._shapes.update({v: tuple(map(int, at)) for v, at in zip(arrays, made, strict=False)})
         self._values = dict(zip(fixed, made[len(arrays) :], strict=True))
 
@@ -283,7 +320,9 @@ class Reader:
             return 2 * degrees[0]
         casts = isinstance(of, scalar.Cast) and node.outputs[0].dtype == "float64"
         linear = isinstance(of, scalar.Add | scalar.Sub | scalar.Neg | scalar.Identity) or casts
-        moves = isinstance(op, (*_MOVES, *_TAKES, *_SAME, math.Sum, basic.Split))
+        moves = isinstance(
+            op, (*_MOVES, *_TAKES, *_SAME, CheckParameterValue, math.Sum, basic.Split)
+        )
         joins = isinstance(op, (basic.Join, basic.MakeVector))
         joins |= isinstance(op, _PUTS) and not any(degrees[2:])
         if linear or joins or (moves and not any(degrees[1:])):
@@ -292,33 +331,38 @@ class Reader:
             return degrees[0]
         return degrees[1] if isinstance(of, scalar.Second) else _NO_DEGREE
 
-    def _through(self, node: Any) -> list[Sees] | None:
+    def _through(self, node: Any) -> Sequence[Sees] | None:
         """Return what the outputs of a node see, or None if its operation is not known."""
         op, parts = node.op, [self._found.get(i) for i in node.inputs]
-        out = self._shapes[node.outputs[0]]
+        out, first = self._shapes[node.outputs[0]], parts[0]
         values = [self._values.get(i) for i in node.inputs]
         if isinstance(op, elemwise.Elemwise):
-            return [self._elementwise(op.scalar_op, parts, values, out)] * len(node.outputs)
-        first = parts[0]
-        if isinstance(op, _SAME) and first is not None:
-            return [first]
+            return [self._elementwise(node, parts, values, out)] * len(node.outputs)
         if isinstance(op, _TAKES):
-            return self._taken(node, parts, values, out)
+            return [self._taken(node, parts, values, out)]
         if isinstance(op, basic.MakeVector | basic.Join):
             shapes = [self._shapes[i] for i in node.inputs]
             flat = _joined(parts, shapes)
             ends = np.cumsum([int(np.prod(one)) for one in shapes])[:-1]
             arrays = [a.reshape(s) for a, s in zip(np.split(flat.of, ends), shapes, strict=True)]
-            of = (
-                np.stack(arrays)
-                if isinstance(op, basic.MakeVector)
-                else np.concatenate(arrays, op.axis)
-            )
-            return [Sees(of, flat.sets)]
-        if isinstance(op, _PUTS) and all(v is not None for v in values[2:]):
-            return self._put(node, parts, values, out)
+            if isinstance(op, basic.MakeVector):
+                return [Sees(np.stack(arrays), flat.sets)]
+            return [Sees(np.concatenate(arrays, op.axis), flat.sets)]
+        if isinstance(op, _PUTS):
+            return [self._put(node, parts, values, out)]
+        if isinstance(getattr(op, "core_op", op), math.Dot):
+            shapes = [self._shapes[i] for i in node.inputs]
+            if all(len(s) <= 2 or s[:-2].count(1) == len(s) - 2 for s in shapes):
+                return [self._product(node, parts, values, out)]
+        if isinstance(op, Blockwise):
+            return self._batches(node, parts, out)
         if first is None:
-            return self._blocks(node, parts) if isinstance(op, Blockwise | math.Dot) else None
+            return None
+        if isinstance(op, _SAME):
+            return [first]
+        if isinstance(op, CheckParameterValue):
+            self.doubtful |= any(part is not None for part in parts[1:])
+            return [first]
         if isinstance(op, _MOVES) and all(v is not None for v in values[1:]):
             storage = [[None]]
             op.perform(node, [first.of, *values[1:]], storage)
@@ -327,61 +371,52 @@ class Reader:
             cut = np.split(first.of, np.cumsum(values[1])[:-1], axis=op.axis)
             return [Sees(of, first.sets) for of in cut]
         if isinstance(op, elemwise.CAReduce | math.Argmax):
-            axes = range(first.of.ndim) if op.axis is None else op.axis
-            return [self._reduced(first, tuple(axes), out)]
+            return [first.reduced(range(first.of.ndim) if op.axis is None else op.axis)]
         if isinstance(op, extra_ops.CumOp) and op.axis is not None:
-            found = self._reduced(first, (op.axis,), ())
-            left = out[: op.axis] + out[op.axis + 1 :]
-            return [
-                Sees(
-                    np.broadcast_to(np.expand_dims(found.of.reshape(left), op.axis), out),
-                    found.sets,
-                )
-            ]
-        if isinstance(op, Blockwise | math.Dot):
-            return self._blocks(node, parts)
+            found = first.reduced([op.axis])
+            return [Sees(np.broadcast_to(np.expand_dims(found.of, op.axis), out), found.sets)]
         return None
 
-    def _elementwise(self, of: Any, parts: Any, values: Any, out: tuple[int, ...]) -> Sees:
-        found = nothing = Sees(np.zeros((), int), csr_array((1, self._n), dtype=bool))
-        for part in parts[isinstance(of, scalar.Second) :]:  # the first gives the shape alone
-            if part is not None:
-                found = part if found is nothing else _both(found, part, out)
-        found = Sees(np.broadcast_to(found.of, out), found.sets)
-        if isinstance(of, scalar.Mul):
-            for value in values:
-                if value is not None and not np.all(value):
-                    flat = _joined([found, None], [out, ()])
-                    hidden = np.broadcast_to(value, out) == 0
-                    found = Sees(np.where(hidden, 0, flat.of[:-1].reshape(out)), flat.sets)
+    def _elementwise(self, node: Any, parts: Any, values: Any, out: tuple[int, ...]) -> Sees:
+        of = node.op.scalar_op
+        parts = parts[isinstance(of, scalar.Second) :]  # the first gives the shape alone
+        nothing = Sees(np.zeros((), np.int64), self._none)
+        found = _merged([part for part in parts if part is not None] or [nothing], out)
+        for value in values if isinstance(of, scalar.Mul) else ():
+            if value is not None and not np.all(value) and self._finite(node.inputs):
+                hidden = np.broadcast_to(value == 0, out)
+                sets = vstack([self._none, found.sets]).tocsr()
+                found = Sees(np.where(hidden, 0, found.of + 1), sets)
         return found
 
-    @staticmethod
-    def _reduced(s: Sees, axes: tuple[int, ...], out: tuple[int, ...]) -> Sees:
-        left = [a for a in range(s.of.ndim) if a not in axes]
-        n = int(np.prod([s.of.shape[a] for a in left]))
-        found = s.united(s.of.transpose([*left, *axes]).reshape(n, -1))
-        return Sees(found.of.reshape(out), found.sets) if len(left) == len(out) else found
+    def _finite(self, factors: Any) -> bool:
+        """Whether 0 hides other factors: not so if these may be infinite."""
+        return all(
+            self._degree.get(v, 0) < _NO_DEGREE
+            or (isinstance(v.owner.op, _TAKES) and v.owner.inputs[0] not in self._found)
+            for v in factors
+        )
 
-    def _taken(self, node: Any, parts: Any, values: Any, out: Any) -> list[Sees] | None:
+    def _taken(self, node: Any, parts: Any, values: Any, out: tuple[int, ...]) -> Sees:
         """Elements of an array, by an index: known, or of the block, or else."""
         op, where = node.op, self._shapes[node.inputs[0]]
-        axis_of = {entry: a for a, entry in enumerate(op.idx_list) if isinstance(entry, int)}
+        shapes, axis_of, axis = [self._shapes[i] for i in node.inputs[1:]], dict[int, int](), 0
+        for entry in op.idx_list:
+            mask = isinstance(entry, int) and node.inputs[1 + entry].type.dtype == "bool"
+            if isinstance(entry, int):
+                axis_of[entry] = axis
+            axis += len(shapes[entry]) if mask else 1
         open_ = [i for i, v in enumerate(values[1:]) if v is None]
-        if any(i not in axis_of or node.inputs[1 + i].type.dtype == "bool" for i in open_):
-            return None  # a slice whose ends vary
-        shapes = [self._shapes[i] for i in node.inputs[1:]]
-        places = [range(where[axis_of[i]]) for i in open_]
-        found: Sees | None = None
+        found = list[Sees]()
         if parts[0] is not None:
+            places = [range(where[axis_of[i]]) for i in open_]
             if np.prod([len(p) for p in places]) > _MOST_PLACES:
-                return None
+                return Sees.all_of([part for part in parts if part is not None], out)
             for at in product(*places):
                 given = list(values[1:])
                 for i, v in zip(open_, at, strict=True):
                     given[i] = np.full(shapes[i], v)
-                one = Sees(np.asarray(parts[0].of[_index(op, given)]), parts[0].sets)
-                found = one if found is None else _both(found, one, out)
+                found.append(Sees(np.asarray(parts[0].of[_index(op, given)]), parts[0].sets))
         for i, part in enumerate(parts[1:]):
             if part is None:
                 continue
@@ -393,77 +428,52 @@ class Reader:
                 v if j not in open_ else np.zeros(shapes[j], int) for j, v in enumerate(values[1:])
             ]
             given[i] = np.arange(size).reshape(shapes[i])
-            one = Sees(part.of.ravel()[line[_index(op, given)]], part.sets)
-            found = one if found is None else _both(found, one, out)
-        return None if found is None else [found]
+            found.append(Sees(part.of.ravel()[line[_index(op, given)]], part.sets))
+        return _merged(found, out)
 
-    def _put(self, node: Any, parts: Any, values: Any, out: Any) -> list[Sees]:
+    def _put(self, node: Any, parts: Any, values: Any, out: tuple[int, ...]) -> Sees:
         """Put new elements into an array, or add to them."""
+        if any(v is None for v in values[2:]):
+            return Sees.all_of([part for part in parts if part is not None], out)
         shapes = [out, self._shapes[node.inputs[1]]]
         flat = _joined(parts[:2], shapes)
-        n = int(np.prod(out))
-        here, new = flat.of[:n].reshape(out), np.zeros(out, np.int64)
-        new[_index(node.op, values[2:])] = flat.of[n:].reshape(shapes[1])
-        return [_both(Sees(here, flat.sets), Sees(new, flat.sets), out)]
+        here = np.arange(int(np.prod(out)))
+        there = here.reshape(out)[_index(node.op, values[2:])]
+        new = np.broadcast_to(flat.of[here.size :].reshape(shapes[1]), there.shape)
+        rows, integers = np.append(here, there), np.append(flat.of[: here.size], new)
+        return flat.united(rows, integers, out)
 
-    def _blocks(self, node: Any, parts: Any) -> list[Sees] | None:
-        """Products of arrays, and operations on each of many arrays."""
-        op = node.op
-        core = op.core_op if isinstance(op, Blockwise) else op
-        if isinstance(core, math.Dot):
-            shapes = [self._shapes[i] for i in node.inputs]
-            if any(len(s) > 2 and s[:-2].count(1) < len(s) - 2 for s in shapes):
-                return self._batches(node, parts)
-            return self._product(node, parts, shapes)
-        return self._batches(node, parts)
-
-    def _batches(self, node: Any, parts: Any) -> list[Sees] | None:
-        op = node.op
-        if not isinstance(op, Blockwise):
+    def _batches(self, node: Any, parts: Any, out: tuple[int, ...]) -> Sequence[Sees] | None:
+        """Operations on each of many arrays."""
+        n = node.op.batch_ndim(node)
+        if not n:
             return None
-        n_batch = op.batch_ndim(node)
-        batch = self._shapes[node.outputs[0]][:n_batch]
-        found: Sees | None = None
-        for part in parts:
-            if part is not None:
-                core = tuple(range(n_batch, part.of.ndim))
-                one = self._reduced(part, core, part.of.shape[:n_batch])
-                found = one if found is None else _both(found, one, batch)
-        if found is None or not n_batch:
-            return None
+        one = [part.reduced(range(n, part.of.ndim)) for part in parts if part is not None]
+        found = _merged(one, out[:n])
         made = []
-        for v in node.outputs:
-            out = self._shapes[v]
-            of = found.of.reshape(found.of.shape + (1,) * (len(out) - n_batch))
-            made.append(Sees(np.broadcast_to(of, out), found.sets))
+        for shape in (self._shapes[v] for v in node.outputs):
+            of = found.of.reshape(out[:n] + (1,) * (len(shape) - n))
+            made.append(Sees(np.broadcast_to(of, shape), found.sets))
         return made
 
-    def _product(self, node: Any, parts: Any, shapes: Any) -> list[Sees]:
+    def _product(self, node: Any, parts: Any, values: Any, out: tuple[int, ...]) -> Sees:
         """Multiply matrices or vectors: zeros of one that is known hide elements of the other."""
-        out = self._shapes[node.outputs[0]]
-        (n, k), m = (shapes[0][-2:] if len(shapes[0]) > 1 else (1, shapes[0][0])), 1
-        if len(shapes[1]) > 1:
-            m = shapes[1][-1]
-        found: Sees | None = None
-        for i, part in enumerate(parts):
+        left, right = (self._shapes[i] for i in node.inputs)
+        n, k, m = left[-2] if len(left) > 1 else 1, left[-1], right[-1] if len(right) > 1 else 1
+        found = []
+        for i, (part, other) in enumerate(zip(parts, values[::-1], strict=True)):
             if part is None:
                 continue
             of = part.of.reshape(n, k) if i == 0 else part.of.reshape(k, m).T
-            other = self._values.get(node.inputs[1 - i])
-            if other is None or n * m * k > _MOST_PRODUCTS or np.all(other):
-                one = part.united(of)
-                at = one.of.reshape(-1, 1) if i == 0 else one.of.reshape(1, -1)
-                one = Sees(np.broadcast_to(at, (n, m)), one.sets)
-            else:
-                pattern = (
-                    np.asarray(other).reshape(k, m).T if i == 0 else np.asarray(other).reshape(n, k)
-                )
-                groups = np.where(pattern[None] != 0, of[:, None], -1)  # rows, columns, k
-                groups = groups if i == 0 else groups.transpose(1, 0, 2)
-                one = part.united(groups.reshape(n * m, k))
-                one = Sees(one.of.reshape(n, m), one.sets)
-            found = one if found is None else _both(found, one, (n, m))
-        return [Sees(found.of.reshape(out), found.sets)] if found else []
+            seen = np.ones((1, k), bool)  # what the rows of the other see
+            few = n * m * k <= _MOST_PRODUCTS and self._finite([node.inputs[i]])
+            if other is not None and few:
+                seen = (other.reshape(k, m).T if i == 0 else other.reshape(n, k)) != 0
+            rows, columns, at = np.nonzero(np.broadcast_to(seen, (len(of), *seen.shape)))
+            one = part.united(rows * len(seen) + columns, of[rows, at], (len(of), len(seen)))
+            found.append(one if i == 0 else Sees(one.of.T, one.sets))
+        merged = _merged(found, (n, m))
+        return Sees(merged.of.reshape(out), merged.sets)
 
 
 def _index(op: Any, values: Sequence[Any]) -> Any:
@@ -471,12 +481,8 @@ def _index(op: Any, values: Sequence[Any]) -> Any:
 
     def entry(given: Any) -> Any:
         if isinstance(given, slice):
-            return slice(
-                *(
-                    None if e is None else int(values[e])
-                    for e in (given.start, given.stop, given.step)
-                )
-            )
+            ends = (given.start, given.stop, given.step)
+            return slice(*(None if e is None else int(values[e]) for e in ends))
         return values[given] if isinstance(given, int) else given
 
     return tuple(entry(given) for given in op.idx_list)

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb import exact
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
@@ -36,8 +35,6 @@ class Move(ABC):
     learns : bool
         Whether a step may change what was learned: while tuning only.
     learned : ndarray, empty if nothing is
-    possible : ndarray of bool, or None if nobody asks
-        Which sites of the block had another possible value.
     """
 
     name: str
@@ -47,7 +44,6 @@ class Move(ABC):
     every = 1
     learns = True
     learned: Floats = np.zeros(0)
-    possible: NDArray[np.bool_] | None = None
 
     @abstractmethod
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
@@ -55,11 +51,11 @@ class Move(ABC):
 
 
 class Surprise(Exception):
-    """An output changed with sites that it does not see."""
+    """Outputs changed with sites that they do not see."""
 
-    def __init__(self, outputs: Ints, sites: Ints):
+    def __init__(self, outputs: Ints):
         super().__init__()
-        self.outputs, self.sites = outputs, sites
+        self.outputs = outputs
 
 
 def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
@@ -67,23 +63,11 @@ def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
 
     A column without a possible value keeps the present one.
     """
-    if log_p.shape[1] == 1:  # many small calls
-        return _chosen_one(log_p[:, 0], u, now)
     top = log_p.max(axis=0)
-    stays = top == -np.inf
-    sums = np.exp(log_p - np.where(stays, 0.0, top)).cumsum(axis=0)
-    level, found = u * sums[-1], np.zeros(u.size, np.int64)
-    for row in sums[:-1]:
-        found += row <= level
-    return np.where(stays, now, found)
-
-
-def _chosen_one(log_p: Floats, u: Floats, now: Ints) -> Ints:
-    top = log_p.max()
-    if top == -np.inf:
-        return now
-    sums = np.exp(log_p - top).cumsum()
-    return sums[:-1].searchsorted(u * sums[-1], side="right")
+    with np.errstate(invalid="ignore"):
+        sums = np.exp(log_p - top).cumsum(axis=0)
+    found = (sums[:-1] <= u * sums[-1]).sum(axis=0)
+    return np.where(top == -np.inf, now, found)
 
 
 class Colour:
@@ -91,42 +75,23 @@ class Colour:
 
     def __init__(self, block: Block, sites: Ints):
         self.block, self.sites = block, sites
-        self._sums = block.sets[:, sites][block.scope_of].T.tocsr().astype(np.float64)
+        sets = block.sets[:, sites].tocsr()
+        own = np.full(sets.shape[0], sites.size)
+        own[np.diff(sets.indptr) > 0] = sets.indices
+        self.own = own[block.scope_of]  # which of the sites each output sees; the last: none
 
     def log_p(self, outputs: Floats) -> Floats:
-        """Return log p of each site, but for a constant, from outputs at states, one a row."""
-        with np.errstate(invalid="ignore"):
-            rows = np.atleast_2d(outputs)
-            found = np.stack([self._sums @ row for row in rows]).reshape(*outputs.shape[:-1], -1)
+        """Return log p of each site, but for a constant, from outputs at a state."""
+        found = np.bincount(self.own, outputs, self.sites.size + 1)[:-1].astype(np.float64)
         found[np.isnan(found)] = -np.inf
         return found
 
-    def own(self) -> Ints:
-        """Return for each output the site of this colour that it sees, as a position, or -1."""
-        at = self._sums.T.tocsr()
-        found = np.full(self.block.scope_of.size, -1)
-        found[np.diff(at.indptr) > 0] = at.indices
-        return found
-
-    def check(self, x: Ints, y: Ints, expected: Floats, given: Given) -> None:
-        """Raise `Surprise` unless the outputs at y are as expected; y differs from x at sites."""
+    def check(self, y: Ints, expected: Floats, given: Given) -> None:
+        """Raise `Surprise` unless the outputs at y are as expected."""
         found = self.block.log_p(y, *given)
         wrong = ~np.isclose(found, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
-        if not wrong.any():
-            return
-        pairs = [np.empty((2, 0), np.int64)]
-        for i in self.sites[x[self.sites] != y[self.sites]].tolist():
-            for start, end in ((x, y), (y, x)):
-                z = start.copy()
-                z[i] = end[i]
-                changed = self.block.log_p(z, *given) != self.block.log_p(start, *given)
-                at = np.flatnonzero(wrong & changed)
-                pairs.append(np.stack([at, np.full(at.size, i)]))
-        outputs, sites = np.concatenate(pairs, axis=1)
-        if not outputs.size:  # of several sites together only
-            at = np.flatnonzero(wrong)
-            outputs, sites = np.repeat(at, self.sites.size), np.tile(self.sites, at.size)
-        raise Surprise(outputs, sites)
+        if wrong.any():
+            raise Surprise(np.flatnonzero(wrong))
 
 
 class Colours(Move):
@@ -140,63 +105,49 @@ class Colours(Move):
         self.n_colours = len(self.colours)
         self.n_values = [block.high[c.sites] - block.low[c.sites] + 1 for c in self.colours]
         self.n_evaluations = sum(int(k.max()) for k in self.n_values)
+        if self.n_colours == sites.size:  # the present value is known
+            self.n_evaluations += 1 - sites.size
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
-        now: Floats | None = self.block.log_p(x, *given) if check else None
+        x, check = x.copy(), check and self.n_colours < self.sites.size
+        here: float | None = None
         for colour, k in zip(self.colours, self.n_values, strict=True):
-            s, most = colour.sites, int(k.max())
-            low, y = self.block.low[s], x.copy()
-            outputs = np.empty((most, self.block.scope_of.size))
-            for v in range(most):
-                y[s] = low + np.minimum(v, k - 1)
-                known = now is not None and s.size == 1 and y[s[0]] == x[s[0]]
-                outputs[v] = now if known else self.block.log_p(y, *given)
-            log_p = colour.log_p(outputs)
-            log_p[np.arange(most)[:, None] >= k] = -np.inf
-            new = chosen(log_p, rng.random(s.size), x[s] - low)
-            y[s] = low + new
-            if self.possible is not None:
-                self.possible[s] |= (log_p > -np.inf).sum(axis=0) > 1
-            if check and now is not None:  # values mixed anew: outputs must not notice
-                mixed = np.where(rng.random(s.size) < 0.5, new, rng.integers(0, k))
-                own, z = colour.own(), x.copy()
-                z[s] = low + mixed
-                at = np.where(own < 0, most, mixed[own])
-                expected = np.vstack([outputs, now])[at, np.arange(at.size)]
-                colour.check(x, z, expected, given)
-            now = outputs[int(new[0])] if s.size == 1 else None
-            now = self.block.log_p(y, *given) if check and now is None else now
-            x = y
+            if colour.sites.size == 1 and not check:
+                here = self._one(int(colour.sites[0]), int(k[0]), x, here, given, rng)
+            else:
+                self._many(colour, k, x, given, rng, check)
+                here = None
         return x
 
+    def _many(self, colour: Colour, k: Ints, x: Ints, given: Given, rng: Any, check: bool) -> None:
+        s, values = colour.sites, np.arange(int(k.max()))
+        low, y, outputs = self.block.low[s], x.copy(), []
+        for v in values:
+            y[s] = low + np.minimum(v, k - 1)
+            outputs.append(self.block.log_p(y, *given))
+        log_p = np.stack([colour.log_p(one) for one in outputs])
+        log_p[values[:, None] >= k] = -np.inf
+        new = chosen(log_p, rng.random(s.size), x[s] - low)
+        if check:  # values mixed anew: outputs must not notice
+            mixed = np.where(rng.random(s.size) < 0.5, new, rng.integers(0, k))
+            y[s] = low + mixed
+            at = np.append(mixed, 0)[colour.own]
+            colour.check(y, np.stack(outputs)[at, np.arange(at.size)], given)
+        x[s] = low + new
 
-class Singles(Move):
-    """One site after the other, where all see each other: by values of log p as a whole."""
-
-    name = "colours"
-
-    def __init__(self, block: Block, sites: Ints):
-        self.block, self.sites, self.n_colours = block, sites, sites.size
-        self.n_values = block.high[sites] - block.low[sites] + 1
-        self.n_evaluations = 1 + int((self.n_values - 1).sum())
-
-    def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
-        x, total = x.copy(), self.block.total
-        here, low = total(x, *given), self.block.low[self.sites].tolist()
-        u = rng.random(self.sites.size)
-        each = zip(self.sites.tolist(), low, self.n_values.tolist(), strict=True)
-        for m, (i, first, k) in enumerate(each):
-            log_p, now = np.empty((k, 1)), x[i] - first
-            for v in range(k):
-                if v != now:
-                    x[i] = first + v
-                log_p[v] = here if v == now else total(x, *given)
-            log_p[np.isnan(log_p)] = -np.inf
-            if self.possible is not None and (log_p > -np.inf).sum() > 1:
-                self.possible[i] = True
-            new = chosen(log_p, u[m : m + 1], np.array([now]))[0]
-            x[i], here = first + new, log_p[new, 0]
-        return x
+    def _one(self, i: int, k: int, x: Ints, here: float | None, given: Given, rng: Any) -> float:
+        """Draw one site by values of log p as a whole, of which that here may be known."""
+        low, total = int(self.block.low[i]), self.block.total
+        now, log_p = int(x[i]) - low, np.empty((k, 1))
+        log_p[now] = total(x, *given) if here is None else here
+        for v in range(k):
+            if v != now:
+                x[i] = low + v
+                log_p[v] = total(x, *given)
+        log_p[np.isnan(log_p)] = -np.inf
+        new = chosen(log_p, rng.random(1), np.array([now]))[0]
+        x[i] = low + new
+        return float(log_p[new, 0])
 
 
 class Slices(Move):
@@ -224,11 +175,11 @@ class Slices(Move):
                 continue
             y[colour.sites] = self._sliced(colour, x, low, high, given, rng)
             if check:  # half of the changes
-                own = colour.own()
-                half = np.append(rng.random(colour.sites.size) < 0.5, False)
-                z = np.where(np.isin(np.arange(x.size), colour.sites[half[:-1]]), y, x)
+                half = rng.random(colour.sites.size) < 0.5
+                z = x.copy()
+                z[colour.sites[half]] = y[colour.sites[half]]
                 before, after = (self.block.log_p(state, *given) for state in (x, y))
-                colour.check(x, z, np.where(half[own], after, before), given)
+                colour.check(z, np.where(np.append(half, False)[colour.own], after, before), given)
             x = y
         return x
 

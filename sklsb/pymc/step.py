@@ -15,7 +15,7 @@ from sklsb._system.warn import warn
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
-from sklsb.pymc.moves import Balanced, Colours, Elimination, Singles, Slices, Surprise
+from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
 
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
@@ -189,7 +189,8 @@ class DiscreteStep(BlockedStep):
         self.rng = get_random_generator(rng)
         rvs = [model.values_to_rvs[v] for v in self.vars]
         self._block = Block(model, rvs, initial_point)
-        self._joined = list[tuple[int, int]]()
+        self._joined = list[Ints]()
+        self._still = np.ones(self._block.n_sites, bool)  # sites that never changed
         self._arrange()
 
     @property
@@ -219,11 +220,13 @@ class DiscreteStep(BlockedStep):
                 x = left[0].draw(x, given, self.rng, check)
                 del left[0]
             except Surprise as found:
-                self._join(found)
+                self._join(found.outputs)
                 left = list(self._moves)
         self.n_steps += 1
-        if self.n_steps == _UNTIL_TOLD:
-            self._tell_of_frozen(x, given)
+        if self.n_steps <= _UNTIL_TOLD:
+            self._still &= x == before
+            if self.n_steps == _UNTIL_TOLD and self._still.any():
+                self._tell_of_frozen(x, given)
         return block.put(x, point), [{"moved": float((x != before).mean())}]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
@@ -231,6 +234,7 @@ class DiscreteStep(BlockedStep):
         super().setup_chain(rng, tune, draws)
         self.tune, self.n_steps = tune > 0, 0
         self._block.refresh()
+        self._still = np.ones(self._block.n_sites, bool)
         self._arrange()
 
     @property
@@ -241,10 +245,9 @@ class DiscreteStep(BlockedStep):
 
     @learned.setter
     def learned(self, given: dict[str, Any]) -> None:
-        more = [pair for pair in given["joined"] if pair not in self._joined]
-        if more:
-            self._joined += more
-            self._block.join(*np.array(more).T)
+        for outputs in given["joined"][len(self._joined) :]:
+            self._joined.append(outputs)
+            self._block.join(outputs)
             self._arrange()
         for move in self._moves:
             if move.name in given["moves"]:
@@ -264,7 +267,6 @@ class DiscreteStep(BlockedStep):
         few = (n_values > 1) & (n_values <= SLICED)
         sites, many = np.flatnonzero(few), np.flatnonzero(n_values > SLICED)
         self._moves = list[Any]()
-        self._alone: Colours | Singles | None = None  # what changes sites alone
         if sites.size:
             colours = Colours(block, sites)
             way: Any = colours
@@ -272,10 +274,6 @@ class DiscreteStep(BlockedStep):
                 way = Balanced(block, sites)
             elif method == "elimination" or (method == "auto" and colours.n_colours > 1):
                 way = self._eliminated(sites, colours) or colours
-            if way is colours and colours.n_colours == sites.size:
-                way = Singles(block, sites)
-            if way.name == "colours":
-                self._alone, way.possible = way, np.zeros(block.n_sites, bool)
             self._moves.append(way)
         if many.size:
             self._moves.append(Slices(block, many))
@@ -286,7 +284,7 @@ class DiscreteStep(BlockedStep):
 
     def _eliminated(self, sites: Ints, colours: Colours) -> Elimination | None:
         """Return the elimination of sites, or None if it takes long."""
-        asked = self.method == "elimination"
+        asked = self.method == "elimination" and not self._joined
         try:
             found = Elimination(self._block, sites, colours)
             cost = elimination_cost(found.network, "sample")
@@ -303,39 +301,34 @@ class DiscreteStep(BlockedStep):
         worth = entries + found.n_evaluations * one <= _WORTH * colours.n_evaluations * one
         return found if asked or worth else None
 
-    def _join(self, found: Surprise) -> None:
-        pairs = list(zip(found.outputs.tolist(), found.sites.tolist(), strict=True))
-        self._joined += pairs
-        self._block.join(found.outputs, found.sites)
-        names = sorted({self._block.names[i] for _, i in pairs})
-        learned = self.learned
+    def _join(self, outputs: Ints) -> None:
+        block, learned = self._block, self.learned
+        self._joined.append(outputs)
+        block.join(outputs)
+        names = [block.names[i] for i in np.unique(block.sets[block.scope_of[outputs]].indices)]
         self._arrange()
         self.learned = learned
         warn(
-            f"{_few(names)} depend on others in a way that did not show before; they are drawn "
-            "apart from now on. What was drawn before may be wrong: use the draws from here, or "
+            f"{_few(names)} depend on each other in a way that did not show before; this is heeded "
+            "from now on. What was drawn before may be wrong: use the draws from here, or "
             "make the step where the dependence shows (initial_point).",
             SamplerWarning,
         )
 
     def _tell_of_frozen(self, x: Ints, given: Any) -> None:
         """Warn of sites that only a change of several at once could move."""
-        block, way = self._block, self._alone
-        if way is None or way.possible is None:
-            return
-        still = way.sites[~way.possible[way.sites]]
-        way.possible = None
-        alone = np.diff(block.sets.indptr) == 1
+        block, alone = self._block, np.diff(self._block.sets.indptr) == 1
+        low, high = block.bounds(x, given)
         held = []
-        for i in still.tolist():
-            for v in set(range(block.low[i], block.high[i] + 1)) - {int(x[i])}:
+        for i in np.flatnonzero(self._still).tolist():
+            near = range(max(low[i], x[i] - SLICED), min(high[i], x[i] + SLICED) + 1)
+            found = []
+            for v in set(near) - {int(x[i])}:
                 y = x.copy()
                 y[i] = v
-                with np.errstate(invalid="ignore"):
-                    log_p = block.by_scope(block.log_p(y, *given))
-                if np.isfinite(log_p[alone]).all():
-                    held.append(block.names[i])
-                    break
+                found.append(np.isfinite(block.by_scope(block.log_p(y, *given))))
+            if any(one[alone].all() for one in found) and not any(one.all() for one in found):
+                held.append(block.names[i])
         if held:
             warn(
                 f"{_few(held)} could not change alone in {self.n_steps} steps: values of several "

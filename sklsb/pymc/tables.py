@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from sklsb.pymc.block import Block, Floats, Given, Ints
+from sklsb.targets._graphs import colors
 
 # Tables are over so many sites, and have so many entries, at most.
 _MOST_SITES, _MOST_ENTRIES = 6, 4096
@@ -17,20 +19,11 @@ _MOST_TAKEN = 20_000
 
 def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
     """Return classes of sites, no two of which are in one of the sets, or of those at rows."""
-    sets = block.sets if rows is None else block.sets[rows]
-    by_site = sets[:, sites].T.tocsr()
-    used = [set[int]() for _ in range(sets.shape[0])]
-    classes = list[list[int]]()
-    for i, site in enumerate(sites.tolist()):
-        scopes = by_site.indices[by_site.indptr[i] : by_site.indptr[i + 1]].tolist()
-        taken = set().union(*(used[s] for s in scopes))
-        colour = next(c for c in range(len(classes) + 1) if c not in taken)
-        if colour == len(classes):
-            classes.append([])
-        classes[colour].append(site)
-        for s in scopes:
-            used[s].add(colour)
-    return [np.array(c) for c in classes]
+    sets = (block.sets if rows is None else block.sets[rows])[:, sites].astype(np.int64).tocsr()
+    if np.diff(sets.indptr).max(initial=0) == sites.size:
+        return [*sites[:, None]]
+    colour = colors(csr_array(sets.T @ sets))
+    return [sites[colour == c] for c in range(colour.max(initial=-1) + 1)]
 
 
 class Tables:
