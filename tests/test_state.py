@@ -201,7 +201,9 @@ def test_offsets_and_who_moved_last_are_carried():
         wanted = moved_on(chains, 50)
         assert everything(state) == kept  # it does not follow the chains
         assert moved_on(other, 50) == wanted
-        assert moved_on(Ensemble.from_state(STEEP, state), 50) == wanted
+        made = object.__new__(Ensemble)
+        made.__setstate__({"target": STEEP, "n_jobs": 1, "state": state})
+        assert moved_on(made, 50) == wanted
         assert everything(state) == kept
         fresh = Ensemble(STEEP, state.x, spawn(0, 3), rule=single)
         fresh.start(single)

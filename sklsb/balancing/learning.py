@@ -55,7 +55,7 @@ from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
-from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
@@ -321,7 +321,6 @@ def burn_in(
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
     rule = Balanced(function.table(), lazy)
-    adaptive = ensemble if isinstance(ensemble, Adaptive) else None
     ensemble.start(rule)
     log_prob = ensemble.log_prob()
     for block, length in enumerate(lengths.tolist()):
@@ -340,8 +339,7 @@ def burn_in(
         log_prob = ensemble.log_prob()
         acceptance = ensemble.chains.acceptance[:, 0] / length
         ensemble.forget_acceptance()
-        if adaptive is not None:
-            adaptive.follow(float(acceptance.mean()), length)
+        ensemble.follow(float(acceptance.mean()), length)
         value = norm = np.nan
         if learner is not None and gradient is not None:
             store.offer(block, ensemble.chains.x)

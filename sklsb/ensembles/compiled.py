@@ -1,10 +1,7 @@
 """Several chains on one target, moved by compiled steps."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,60 +16,12 @@ from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing, Steps, Sums
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.base import Array, LearnableEnsemble, Streamed
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # The square root: log g(exp u) = u / 2.
 SQRT = Balanced(Table(np.zeros(2), np.zeros(2), 1.0))
-
-
-class Threaded:
-    """Divides work on a target among threads."""
-
-    target: Target
-    streams: Streams
-    n_jobs: int
-    uses_factors = False  # whether draws are made from the factors of the target
-    _pool: Executor | None = None
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Keep a pool of threads for a fit or a sample."""
-        if self.n_jobs == 1:
-            yield
-            return
-        with ThreadPoolExecutor(self.n_jobs) as self._pool:
-            try:
-                yield
-            finally:
-                self._pool = None
-
-    def use_threads(self, n: int) -> None:
-        """Use at most n threads, and one for each chain."""
-        self.n_jobs = min(n, max(1, len(self.streams)))
-
-    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Precompute redraws for the next n of ``coming`` transitions; False if interrupted."""
-        return True
-
-    def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
-        """Call work((first, last)) on one range of 0, ..., n per thread."""
-        # If a function of the target fails, the target puts the chains back and raises the error.
-        with self.target.guard(chains) as stop:
-            if self._pool is None:
-                work((0, n))
-                return
-            ends = np.linspace(0, n, self.n_jobs + 1).astype(int).tolist()
-            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException as error:  # such as Ctrl-C: no thread may go on
-                stop(error)
-                wait(futures)
-                raise
 
 
 def new_chains(
@@ -92,31 +41,6 @@ def new_chains(
     )
 
 
-class Streamed(Threaded):
-    """Chains with a row of arrays and a stream each."""
-
-    chains: Chains
-    streams: Streams
-    rule: Any
-    counters: Counters
-
-    def __len__(self) -> int:
-        return len(self.streams)
-
-    def state(self) -> ChainState:
-        """All that the chains need to go on, bit for bit; copies."""
-        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
-
-    def forget_acceptance(self) -> None:
-        """Reset the mean acceptance."""
-        self.chains.acceptance[:] = 0.0
-        self.chains.refusable[:] = 0
-
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Add evaluations of each chain that were made elsewhere."""
-        self.chains.evaluations[:, 0] += n
-
-
 class Ensemble(Streamed):
     """Chains that a compiled rule moves, each with its own streams of random numbers.
 
@@ -127,12 +51,12 @@ class Ensemble(Streamed):
         self,
         target: Target,
         states: States,
-        rngs: "list[np.random.Generator] | Streams",
+        streams: "list[np.random.Generator] | Streams",
         n_jobs: int = 1,
         rule: Rule = SQRT,
     ):
         self.target = target
-        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
+        self.streams = streams if isinstance(streams, Streams) else Streams(streams)
         self.n_jobs = min(n_jobs, max(1, len(self.streams)))
         self.counters = Counters()
         self._allocate(rule, states)
@@ -149,36 +73,19 @@ class Ensemble(Streamed):
         distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 
-    @classmethod
-    def from_state(cls, target: Target, state: ChainState, n_jobs: int = 1) -> "Ensemble":
-        """Return chains that continue from a state."""
-        made = object.__new__(cls)
-        made.__setstate__({"target": target, "n_jobs": n_jobs, "state": state})
-        return made
-
-    def copy(self) -> "Ensemble":
-        """Return an independent copy."""
-        return type(self).from_state(self.target, self.state(), self.n_jobs)
-
-    def like(self, states: States, streams: Streams) -> "Ensemble":
-        """Return chains with the same rule at other states, on other streams."""
+    def like(self, states: States, streams: Streams) -> Self:
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule)
         made.start(self.rule)
         return made
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name: checkpoints leave it out."""
         return {"rule": self.rule}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"target": self.target, "n_jobs": self.n_jobs, "state": self.state()}
 
     def __setstate__(self, given: dict[str, Any]) -> None:
-        state: ChainState = given["state"]
-        chains = given["target"], state.x, state.streams.copy(), given["n_jobs"], state.rule
-        self.__init__(*chains)  # type: ignore[misc]
-        state.put(self.chains)
-        self.counters = state.counters.copy()
+        super().__setstate__(given | {"rule": given["state"].rule})
 
     def _over_chains(self, work: Callable[[tuple[int, int]], None]) -> None:
         """Call work((first, last)) on one range of chains per thread."""
@@ -205,7 +112,6 @@ class Ensemble(Streamed):
             self._up_to_date = True
 
     def log_prob(self) -> Array:
-        """Log p of each chain's state, without the target's constant."""
         self._refresh()
         out = np.empty(len(self))
         chains = self.chains._replace(part=NoPart())  # compiled once, whatever the rule
@@ -246,11 +152,7 @@ class Ensemble(Streamed):
         stats: Array,
         sums: Sums | None = None,
     ) -> None:
-        """Make transitions in every chain, storing draws.
-
-        The first two axes of ``draws`` and ``stats`` are chains and draws. ``sums`` are of the
-        draws too.
-        """
+        """Make transitions; ``sums`` are of the draws, too."""
         self._refresh()
 
         def work(span: tuple[int, int]) -> None:
@@ -261,34 +163,27 @@ class Ensemble(Streamed):
         self._over_chains(work)
 
 
-class BalancedEnsemble(Ensemble):
+class BalancedEnsemble(Ensemble, LearnableEnsemble):
     """Chains of locally balanced steps, whose function can be learned."""
 
     _known_ratios: tuple[States, Array] | None = None  # and the states that they are of
 
     rule: Balanced
-    update_every = 1
 
     @property
     def cost(self) -> int:
-        """Log-ratios evaluated to look at all neighbours of one state."""
         return int(self.view.touched.size)
 
     @property
     def enumeration_cost(self) -> int:
-        """The same, in units of the single log-ratios that the target computes at once."""
         return self.cost * self.target.ratio_cost
 
     @property
     def step_cost(self) -> float:
-        """Mean number of log-ratios per transition."""
         return self.cost / max(1, self.view.touched_start.size - 1)
 
     def proposal_log_ratios(self) -> Array:
-        """Return the log-ratios of all moves at each chain's state, (n_chains, n_moves).
-
-        They are computed, and counted, once for the same states.
-        """
+        # Computed, and counted, once for the same states.
         known = self._known_ratios
         if known is None or not np.array_equal(known[0], self.chains.x):
             ratios = self.target.log_ratios(self.chains.x)
@@ -304,11 +199,6 @@ class BalancedEnsemble(Ensemble):
         uniforms: Array,
         log_omega: Array,
     ) -> tuple[float, Array, float]:
-        """Return an objective and its gradients at the knots and by eta, averaged over the chains.
-
-        ``settings`` = (objective, eta, every): an enumerated objective visits every ``every``-th
-        neighbour. The rule moves the chains from then on.
-        """
         objective, eta, every = settings
         self.rule = rule
         n, k = len(self), rule.table.value.size
@@ -331,7 +221,6 @@ class BalancedEnsemble(Ensemble):
     def flux(
         self, rule: Balanced, sites: NDArray[np.int64], weight: Array
     ) -> tuple[float, Array, Array]:
-        """Return value, gradient and flows of `_kernels.objectives.flux`, averaged over chains."""
         self.rule = rule
         n, k = len(self), rule.table.value.size
         out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))

@@ -16,8 +16,8 @@ from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress, deferred_interrupt, next_segment
 from sklsb._system.warn import warn
 from sklsb._words import worded
+from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.protocol import MOST_NUMBERS
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.cost import fits

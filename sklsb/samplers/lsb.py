@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._system.progress import deferred_interrupt
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.balancing.learning import Objective
-from sklsb.samplers._lsb.fitting import Learning, n_flips_of
+from sklsb.samplers._lsb.fitting import Learning
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.run import check_possible, exclusive
@@ -211,7 +211,7 @@ class LSBSampler(BaseSampler):
     def n_flips_(self) -> int:
         """Number of moves proposed together in `sample`."""
         check_is_fitted(self, "target_")
-        return n_flips_of(self.run_.ensemble)
+        return int(self.run_.ensemble.n_flips)
 
     def step(self, n: int = 1) -> Self:
         """Make n transitions of all chains, without draws: for loops that train what is sampled.

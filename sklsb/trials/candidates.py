@@ -12,7 +12,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction
 from sklsb.balancing.weights import balanced, log_typical_rate
-from sklsb.ensembles.protocol import LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]

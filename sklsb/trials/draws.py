@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
-from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.targets.base import States
 
 # Most values of variables held beside those that are wanted; most variables that are looked at.

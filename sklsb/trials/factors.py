@@ -22,7 +22,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import site_variances
 from sklsb.balancing.weights import MOST_FACTOR, log_weights
-from sklsb.ensembles.protocol import LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Allowed, Candidate, Visited, jumps_of_transition
 from sklsb.trials.draws import draw

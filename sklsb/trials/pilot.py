@@ -15,7 +15,7 @@ from sklsb._kernels.facts import Rule
 from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
 from sklsb.balancing.weights import balanced, log_weights
-from sklsb.ensembles.protocol import LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import some_of

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.learning import MIXING
-from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST
 from sklsb.trials.draws import draw
@@ -126,13 +126,9 @@ class Runs:
         return self.fewest_draws * self.every
 
     @property
-    def _adapts(self) -> bool:
-        return isinstance(self.ensemble, Adaptive) and self.ensemble.adapting
-
-    @property
     def fewest_work(self) -> float:
         """Log-ratios of each chain without which there is no race."""
-        return (4 * TRIAL + _ADAPTING * self._adapts) * max(1.0, self.ensemble.step_cost)
+        return (4 * TRIAL + _ADAPTING * self.ensemble.adapting) * max(1.0, self.ensemble.step_cost)
 
     @property
     def step_cost(self) -> float:
@@ -158,8 +154,8 @@ class Runs:
     def begin(self) -> None:
         """Make a few transitions, to see what they cost."""
         with self.ensemble.threads():
-            if self._adapts:
-                cast(Adaptive, self.ensemble).adapt(self.rule, _ADAPTING)
+            if self.ensemble.adapting:
+                self.ensemble.adapt(self.rule, _ADAPTING)
                 self.n_transitions += _ADAPTING
             self.ensemble.start(self.rule)
             # Log p is taken relative to this, the same for all candidates, so that a large part
@@ -403,6 +399,6 @@ class Race:
             1.0 / lp_time,
             acceptance,
             np.array([0 if run.measured is None else run.measured.n_transitions for run in runs]),
-            np.array([r.ensemble.n_flips if isinstance(r.ensemble, Adaptive) else 1 for r in runs]),
+            np.array([run.ensemble.n_flips for run in runs]),
             np.isin(np.arange(len(runs)), self.last),
         )

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from threading import Lock
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.walkers import Walkers
-from sklsb.ensembles.compiled import SQRT, Streamed
+from sklsb.ensembles.base import LearnableEnsemble
+from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import Balanced, FirstOrder
-from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.targets._torch import model_on
 from sklsb.targets.base import States, Target
@@ -73,7 +73,7 @@ class ChainArrays(NamedTuple):
     acceptance: Array  # (n_chains, 1)
 
 
-class FastEnsemble(Streamed):
+class FastEnsemble(LearnableEnsemble):
     """Chains moved by first-order proposals; it has the methods of the compiled `Ensemble`.
 
     ``n_flips`` moves are drawn from one gradient; "auto" tunes their number while `advance` and
@@ -86,19 +86,19 @@ class FastEnsemble(Streamed):
         self,
         target: Target,
         states: States,
-        rngs: list[np.random.Generator] | Streams,
+        streams: list[np.random.Generator] | Streams,
         device: str | None = None,
         n_flips: int | str = 1,
         n_threads: int = 1,
         dtype: torch.dtype = torch.float32,
     ):
         self.target = target
-        self.streams = rngs if isinstance(rngs, Streams) else Streams(rngs)
+        self.streams = streams if isinstance(streams, Streams) else Streams(streams)
         self.dtype = dtype
         self.n_threads = n_threads
         self.flips = AdaptiveFlips(n_flips, target.n_sites)
         n, n_moves = len(states), target.offers.n_moves
-        self.chains = ChainArrays(  # type: ignore[assignment]
+        self.chains = ChainArrays(
             x=np.array(states, dtype=target.dtype),
             moved=np.zeros((n, n_moves), dtype=np.bool_),
             evaluations=np.ones((n, 1), dtype=np.int64),  # a gradient
@@ -119,14 +119,7 @@ class FastEnsemble(Streamed):
         table = SQRT.table if self._table is None else self._table
         return FirstOrder(table, self.walkers.lazy, self.n_flips)
 
-    def copy(self) -> "FastEnsemble":
-        """Return an independent copy."""
-        made = object.__new__(type(self))
-        made.__setstate__(self.__getstate__())
-        return made
-
-    def like(self, states: States, streams: Streams) -> "FastEnsemble":
-        """Return chains with the same rule at other states, on other streams."""
+    def like(self, states: States, streams: Streams) -> Self:
         settings = (self.device, self.n_flips, self.n_threads, self.dtype)
         made = type(self)(self.target, states, streams, *settings)
         made.flips = copy.copy(self.flips)
@@ -134,7 +127,6 @@ class FastEnsemble(Streamed):
         return made
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name: checkpoints leave it out."""
         return {"table": self.rule.table}
 
     def __getstate__(self) -> dict[str, object]:
@@ -142,56 +134,43 @@ class FastEnsemble(Streamed):
         settings["dtype"] = str(self.dtype).removeprefix("torch.")
         return settings | {"state": self.state(), "flips": copy.copy(self.flips)}
 
-    def __setstate__(self, given: dict[str, object]) -> None:
-        settings: dict[str, Any] = dict(given)
-        state: ChainState = settings.pop("state")
+    def __setstate__(self, given: dict[str, Any]) -> None:
+        settings = dict(given)
         flips = settings.pop("flips")
-        target = settings.pop("target")
-        settings["dtype"] = getattr(torch, settings["dtype"])
-        self.__init__(target, state.x, state.streams.copy(), **settings)  # type: ignore[misc]
+        super().__setstate__(settings | {"dtype": getattr(torch, settings["dtype"])})
         self.flips = flips
-        self.start(cast(FirstOrder, state.rule))
-        state.put(self.chains)
-        self.counters = state.counters.copy()
+        self.start(given["state"].rule)
 
     def _tensor(self, values: ArrayLike) -> Tensor:
         return torch.as_tensor(values).to(self.device)
 
     @property
     def cost(self) -> int:
-        """Number of moves, though one gradient sees them all."""
         return self.walkers.moves.existing.size
 
     @property
     def enumeration_cost(self) -> int:
-        """Log-ratios evaluated for the acceptances of all neighbours of a state."""
         return self.cost**2
 
     @property
     def step_cost(self) -> float:
-        """Mean number of evaluations per transition."""
         return 1.0
 
     @property
     def n_flips(self) -> int:
-        """Moves drawn from one gradient."""
         return self.flips.n_flips
 
     @property
     def adapting(self) -> bool:
-        """Whether the number of flips may still change."""
         return self.flips.adapting
 
     def follow(self, acceptance: float, n_transitions: int) -> None:
-        """Adjust the number of flips to the acceptance of the last transitions, while it adapts."""
         self.flips.follow(acceptance / (1.0 - self.walkers.lazy), n_transitions)
 
     def begin_like(self, other: "FastEnsemble") -> None:
-        """Begin with the number of flips of other chains."""
         self.flips.begin_like(other.flips)
 
     def adapt(self, rule: Balanced, n_transitions: int) -> None:
-        """Tune the number of flips for the frozen function, moving the chains, then freeze it."""
         if not self.adapting:
             return
 
@@ -229,7 +208,6 @@ class FastEnsemble(Streamed):
             self._pool = None
 
     def start(self, rule: Balanced | FirstOrder) -> None:
-        """Let a function propose, and compute the weights of all moves."""
         self.walkers.lazy = rule.lazy
         if rule.table is self._table:
             return
@@ -264,11 +242,9 @@ class FastEnsemble(Streamed):
         }
 
     def forget_acceptance(self) -> None:
-        """Reset the mean acceptance."""
         self.chains.acceptance[:] = 0.0
 
     def log_prob(self) -> Array:
-        """Log p of each chain's state, without the target's constant."""
         return self.walkers.log_prob().cpu().numpy().copy()
 
     def proposal_log_ratios(self) -> Array:
@@ -347,7 +323,6 @@ class FastEnsemble(Streamed):
             self._divided(uniforms)
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        """Make transitions, storing draws; see `Ensemble.run`."""
         thin, made, drawn = drawing
         uniforms = self.streams.pairs(n_transitions)
         with self._moving(n_transitions):

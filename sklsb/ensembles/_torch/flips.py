@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sklsb.ensembles.protocol import MOST_FLIPS
+from sklsb.ensembles.base import MOST_FLIPS
 
 # Best acceptance for flips per gradient, about; how fast their logarithm follows.
 _ACCEPTANCE, _GAIN, _FASTEST = 0.6, 0.05, 0.5

@@ -15,7 +15,7 @@ from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
 from sklsb._words import worded
 from sklsb.diagnostics.draws import draws_dataset, marginals_dataset, value_labels
-from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import (

@@ -1,7 +1,7 @@
 """Chains in which every transition is an independent exact draw."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.compiled import Streamed, new_chains
-from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.base import Streamed
+from sklsb.ensembles.compiled import new_chains
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import n_entries
@@ -61,24 +61,15 @@ class Redraws(Streamed):
         return {"source": self.source, "n_jobs": self.n_jobs, "state": self.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        kept: ChainState = state["state"]
-        self.__init__(state["source"], kept.x, kept.streams.copy(), state["n_jobs"])  # type: ignore[misc]
-        kept.put(self.chains)
-        self.counters = kept.counters.copy()
+        super().__setstate__(state | {"source": state["source"].copy()})
 
-    def copy(self) -> "Redraws":
-        made = type(self).__new__(type(self))
-        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
-        return made
-
-    def like(self, states: States, streams: Streams) -> "Redraws":
+    def like(self, states: States, streams: Streams) -> Self:
         return type(self)(self.source.of(len(states)), states, streams, self.n_jobs)
 
     def log_prob(self) -> Array:
         return self.target.log_prob(self.chains.x) - self.target.constant
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
         numbers = [n if self.source.sliced else 0] * len(self)
         try:
             return self.source.want(numbers, coming, self.streams.chain, going_on)
@@ -93,7 +84,6 @@ class Redraws(Streamed):
                 self.chains.x[c] = out[accepted[-1]]
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        """Make transitions in every chain, storing draws."""
         thin, made, first = drawing
         self.make_ahead(n_transitions, n_transitions, lambda: True)
         while len(self._rooms) < len(self):

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,25 +62,15 @@ class BlockedEnsemble(Ensemble):
         return super().__getstate__() | {"source": self.source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        kept = state["state"]
-        rest = kept.streams.copy(), state["n_jobs"], kept.rule, state["source"]
-        self.__init__(state["target"], kept.x, *rest)  # type: ignore[misc]
-        kept.put(self.chains)
-        self.counters = kept.counters.copy()
+        super().__setstate__(state | {"source": state["source"].copy()})
 
-    def copy(self) -> "BlockedEnsemble":
-        made = type(self).__new__(type(self))
-        made.__setstate__(self.__getstate__() | {"source": self.source.copy()})
-        return made
-
-    def like(self, states: States, streams: Streams) -> "BlockedEnsemble":
+    def like(self, states: States, streams: Streams) -> Self:
         source = self.source.of(len(states))
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule, source)
         made.start(self.rule)
         return made
 
     def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Make redraws for the next n of ``coming`` transitions; see `Whole.want`."""
         coins = self._coins(n if self.source.sliced else 0)
         return self._want(coins, int(self.rule.share * coming) + 1, going_on)
 
@@ -101,7 +91,6 @@ class BlockedEnsemble(Ensemble):
         return [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
 
     def advance(self, uniforms: Array) -> None:
-        """Refuse: what a redraw takes does not come from outside."""
         raise TypeError("A chain with redraws takes no numbers from outside; call run.")
 
     def run(
@@ -112,7 +101,6 @@ class BlockedEnsemble(Ensemble):
         stats: Array,
         sums: Sums | None = None,
     ) -> None:
-        """Make transitions in every chain, storing draws."""
         self._refresh()
         room = self.chains.part.second.state.shape[1]
         for begin in range(0, n_transitions, room):

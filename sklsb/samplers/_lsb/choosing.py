@@ -10,7 +10,7 @@ from sklsb._system.progress import Progress
 from sklsb.balancing.functions import BalancingFunction, Lipschitz, get_balancing
 from sklsb.balancing.learning import MIXING, OBJECTIVES, Trace, fit_flux, n_stored, name_of
 from sklsb.balancing.weights import balanced
-from sklsb.ensembles.protocol import Adaptive, LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.targets.base import States
@@ -204,8 +204,7 @@ class Chooser:
         def new_ensemble(k: int) -> LearnableEnsemble:
             streams = Streams([np.random.default_rng([seed, k]) for seed in seeds])
             new = self._algorithm.make_ensemble(ensemble.chains.x, streams)
-            if isinstance(new, Adaptive):
-                new.begin_like(ensemble)
+            new.begin_like(ensemble)
             return cast(LearnableEnsemble, new)
 
         return new_ensemble

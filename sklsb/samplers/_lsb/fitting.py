@@ -26,8 +26,8 @@ from sklsb.balancing.learning import (
 )
 from sklsb.balancing.weights import balanced
 from sklsb.diagnostics.draws import draws_dataset
+from sklsb.ensembles.base import MOST_FLIPS, ChainEnsemble, LearnableEnsemble
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.protocol import MOST_FLIPS, Adaptive, ChainEnsemble, LearnableEnsemble
 from sklsb.ensembles.rules import Balanced, FirstOrder, Jump
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
@@ -240,7 +240,7 @@ class Learning(Algorithm):
         if n and isinstance(self._function, LearnableFunction):
             objective = of_burn_in(params.objective, params.fast)
             learner = new_learner(objective, self._function, params.optimizer, params.learning_rate)
-        if learner is None and not (isinstance(ensemble, Adaptive) and ensemble.adapting):
+        if learner is None and not ensemble.adapting:
             function = self._function
             rule = balanced(target, function, float(params.lazy))
             kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
@@ -273,7 +273,7 @@ class Learning(Algorithm):
             self._winner = choice.outcome.best
         self._starving = choice.starving
         drawing = chosen.rule(target, float(params.lazy))
-        if isinstance(ensemble, Adaptive):
+        if ensemble.adapting:
             with Progress(params.verbose, "number of flips"):
                 ensemble.adapt(drawing, min(n // 4, 512))
         before = int(ensemble.chains.evaluations.sum()) - sum(choice.evaluations.values())
@@ -349,12 +349,7 @@ class Learning(Algorithm):
     def attrs(self, ensemble: Any) -> dict[str, Any]:
         found = {
             "balancing_": repr(self._chosen.function),
-            "n_flips_": n_flips_of(ensemble),
+            "n_flips_": ensemble.n_flips,
             "blocks_": repr(self._blocks),
         }
         return found | ({"chosen": self._winner} if self._winner else {})
-
-
-def n_flips_of(ensemble: Any) -> int:
-    """Return the number of moves that chains propose together."""
-    return ensemble.n_flips if isinstance(ensemble, Adaptive) else 1

@@ -11,7 +11,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
-from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]

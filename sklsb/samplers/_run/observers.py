@@ -15,8 +15,8 @@ from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
+from sklsb.ensembles.base import ChainEnsemble
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.protocol import ChainEnsemble
 from sklsb.targets.base import States, Target
 
 # Bytes of states that an observer is shown at once.

@@ -26,7 +26,7 @@ from sklsb._system.warn import warn
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, Tally
-from sklsb.ensembles.protocol import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.observers import (

@@ -13,7 +13,7 @@ from sklsb._kernels.rules.jump import MOST_JUMPS
 from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
-from sklsb.ensembles.protocol import ChainEnsemble
+from sklsb.ensembles.base import ChainEnsemble
 from sklsb.exact.elimination.cost import MAX_MEMORY, fits
 from sklsb.exact.elimination.engine import DEFECT, ordered
 from sklsb.exact.elimination.order import is_affordable

@@ -16,8 +16,8 @@ from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder, Scans
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.compiled import Ensemble, Threaded
-from sklsb.ensembles.protocol import MOST_NUMBERS
+from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Layers
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -90,7 +90,7 @@ def rejection_rates(rejected: Array, tried: NDArray[np.int64]) -> Array:
     return found
 
 
-class Ladders(Threaded):
+class Ladders(ChainEnsemble):
     """Ladders of replicas, each with its own streams of random numbers.
 
     A replica keeps its stream wherever it goes; swaps and exchanges use a stream of the ladder.
@@ -170,9 +170,6 @@ class Ladders(Threaded):
             process=np.zeros((n, KEPT_SCANS, which.size), np.int16),
         )
 
-    def __len__(self) -> int:
-        return len(self.streams)
-
     @property
     def chains(self) -> _Tops:
         """States at beta = 1."""
@@ -226,11 +223,10 @@ class Ladders(Threaded):
     # ----------------------------------------------------------------- all that goes on
 
     def state(self) -> ChainState:
-        """Return copies of streams and states at beta = 1, to start another fit."""
+        # Of the states at beta = 1: another fit starts there.
         return ChainState.of(self.chains, self.streams, self.rule, self.counters)
 
     def fixed(self) -> dict[str, Any]:
-        """Return what never changes while draws are made, by name; checkpoints omit it."""
         return {"explorer": self.rule.explorer}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -289,10 +285,6 @@ class Ladders(Threaded):
         made = self.changed(np.tile(own[:, np.newaxis, np.newaxis], shape), streams)
         made.put(states)
         return made
-
-    def copy(self) -> "Ladders":
-        """Return independent ladders that go on the same way."""
-        return copy.copy(self)
 
     def at(self, beta: Array) -> "Ladders":
         """Return ladders at other temperatures that start with the states of these.
@@ -360,7 +352,6 @@ class Ladders(Threaded):
         return moved / made if made else np.nan
 
     def add_evaluations(self, n: NDArray[np.int64]) -> None:
-        """Add evaluations of each ladder that were made elsewhere."""
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
 
     # ----------------------------------------------------------------- moving
@@ -432,7 +423,6 @@ class Ladders(Threaded):
         self.n_scans = 0
 
     def log_prob(self) -> Array:
-        """Log p of the states at beta = 1, without the target's constant."""
         if self.core:
             return self.target.log_prob(self.chains.x) - self.target.constant
         self._refresh()
@@ -446,9 +436,6 @@ class Ladders(Threaded):
         self._over_ladders(work)
         tops: Array = found.reshape(n, -1)[np.arange(n), self.ladder.at[:, 0, -1]]
         return tops
-
-    def advance(self, uniforms: Array) -> None:
-        raise TypeError("Ladders take random numbers from their own streams; call run.")
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
         """Make scans in every ladder, storing draws."""

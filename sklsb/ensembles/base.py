@@ -1,0 +1,214 @@
+"""What several chains on one target have in common, whatever moves them."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sklsb._kernels.chains import Chains
+from sklsb._kernels.objectives import Objective
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.run import Drawing
+from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.state import ChainState
+from sklsb.ensembles.streams import Streams
+from sklsb.targets.base import States, Target
+
+Array = NDArray[np.float64]
+# Most uniform numbers of one chain between two returns to Python.
+MOST_NUMBERS = 1 << 18
+# Most moves drawn from one gradient.
+MOST_FLIPS = 64
+
+
+class ChainEnsemble(ABC):
+    """Chains on one target: what every sampler needs of them, and threads for their work.
+
+    ``chains`` has their arrays, one row each: states ``x``; ``moved`` marks the moves that were
+    made, and the first move of a site, whether the site changed; ``evaluations`` are counts, and
+    ``acceptance`` sums since the last draw, of shape (n, 1).
+    """
+
+    target: Target
+    streams: Streams
+    counters: Counters
+    chains: Any
+    rule: Any
+    n_jobs: int
+    uses_factors = False  # whether draws are made from the factors of the target
+    _pool: Executor | None = None
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    @property
+    def n_flips(self) -> int:
+        """Moves proposed together."""
+        return 1
+
+    @abstractmethod
+    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
+        """Make transitions in every chain, storing draws.
+
+        The first two axes of ``draws`` and ``stats`` are chains and draws.
+        """
+
+    @abstractmethod
+    def log_prob(self) -> Array:
+        """Log p of each chain's state, without the target's constant."""
+
+    @abstractmethod
+    def state(self) -> ChainState:
+        """All that the chains need to go on, bit for bit; copies."""
+
+    @abstractmethod
+    def fixed(self) -> dict[str, Any]:
+        """Return what never changes while draws are made, by name: checkpoints leave it out."""
+
+    @abstractmethod
+    def like(self, states: States, streams: Streams) -> Self:
+        """Return chains with the same rule at other states, on other streams."""
+
+    @abstractmethod
+    def forget_acceptance(self) -> None:
+        """Reset the mean acceptance."""
+
+    @abstractmethod
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        """Add evaluations of each chain that were made elsewhere."""
+
+    def copy(self) -> Self:
+        """Return independent chains that go on the same way."""
+        return copy.copy(self)
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Keep a pool of threads for a fit or a sample."""
+        if self.n_jobs == 1:
+            yield
+            return
+        with ThreadPoolExecutor(self.n_jobs) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def use_threads(self, n: int) -> None:
+        """Use at most n threads, and one for each chain."""
+        self.n_jobs = min(n, max(1, len(self.streams)))
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Precompute redraws for the next n of ``coming`` transitions; False if interrupted."""
+        return True
+
+    def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
+        """Call work((first, last)) on one range of 0, ..., n per thread."""
+        # If a function of the target fails, the target puts the chains back and raises the error.
+        with self.target.guard(chains) as stop:
+            if self._pool is None:
+                work((0, n))
+                return
+            ends = np.linspace(0, n, self.n_jobs + 1).astype(int).tolist()
+            futures = [self._pool.submit(work, span) for span in pairwise(ends)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:  # such as Ctrl-C: no thread may go on
+                stop(error)
+                wait(futures)
+                raise
+
+
+class Streamed(ChainEnsemble):
+    """Chains with a row of arrays and a stream each."""
+
+    def state(self) -> ChainState:
+        return ChainState.of(self.chains, self.streams, self.rule, self.counters)
+
+    def __setstate__(self, given: dict[str, Any]) -> None:
+        """Go on from ``given["state"]``; the rest are parameters of ``__init__``."""
+        settings = dict(given)
+        state: ChainState = settings.pop("state")
+        self.__init__(states=state.x, streams=state.streams.copy(), **settings)  # type: ignore[misc]
+        state.put(self.chains)
+        self.counters = state.counters.copy()
+
+    def forget_acceptance(self) -> None:
+        self.chains.acceptance[:] = 0.0
+        self.chains.refusable[:] = 0
+
+    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+        self.chains.evaluations[:, 0] += n
+
+
+class LearnableEnsemble(Streamed):
+    """Chains whose balancing function can be learned, and on torch their number of flips."""
+
+    update_every = 1  # fewest iterations of the burn-in between two updates
+
+    @property
+    def adapting(self) -> bool:
+        """Whether the number of flips may still change."""
+        return False
+
+    @abstractmethod
+    def start(self, rule: Any) -> None:
+        """Let a rule move the chains, and compute what is kept from their states."""
+
+    @abstractmethod
+    def advance(self, uniforms: Array) -> None:
+        """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Log-ratios evaluated to look at all neighbours of one state."""
+
+    @property
+    @abstractmethod
+    def enumeration_cost(self) -> int:
+        """The same for the acceptances of all, in units of those that the target makes at once."""
+
+    @property
+    @abstractmethod
+    def step_cost(self) -> float:
+        """Mean number of evaluations per transition."""
+
+    @abstractmethod
+    def proposal_log_ratios(self) -> Array:
+        """Return the log-ratios of all moves at each chain's state, (n_chains, n_moves)."""
+
+    @abstractmethod
+    def objective(
+        self,
+        rule: Balanced,
+        settings: tuple[Objective, float, int],
+        uniforms: Array,
+        log_omega: Array,
+    ) -> tuple[float, Array, float]:
+        """Return an objective and its gradients at the knots and by eta, averaged over the chains.
+
+        ``settings`` = (objective, eta, every): an enumerated objective visits every ``every``-th
+        neighbour. The rule moves the chains from then on.
+        """
+
+    @abstractmethod
+    def flux(
+        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
+    ) -> tuple[float, Array, Array]:
+        """Return value, gradient and flows of `_kernels.objectives.flux`, averaged over chains."""
+
+    def follow(self, acceptance: float, n_transitions: int) -> None:
+        """Adjust the number of flips to the acceptance of the last transitions, while it adapts."""
+
+    def adapt(self, rule: Any, n_transitions: int) -> None:
+        """Tune the number of flips for the frozen rule, moving the chains, then freeze it."""
+
+    def begin_like(self, other: Any) -> None:
+        """Begin with the number of flips of other chains."""
