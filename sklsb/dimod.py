@@ -9,12 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._system.warn import warn
-from sklsb.diagnostics.draws import evenly, flat_states
-from sklsb.diagnostics.draws import to_dimod as _to_dimod
+from sklsb.diagnostics.draws import evenly, flat_states, to_dimod
 from sklsb.exact.elimination.answers import is_affordable
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers import EliminationSampler, ParallelTempering, anneal
@@ -42,41 +40,6 @@ _LARGEST_EXPONENT = 700.0
 
 # States, of shape (num_reads, n_sites), and what is known of them.
 _Drawn = tuple[States, dict[str, Any]]
-
-
-def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> Any:
-    r"""Return draws or best states as a SampleSet of dimod, with energies -log p / beta.
-
-    Parameters
-    ----------
-    draws : xarray.Dataset
-        What ``sample`` of any sampler returned, or `sklsb.anneal`, `sklsb.exact.most_likely`,
-        `sklsb.exact.sample` or `sklsb.diagnostics.best_state`.
-    target : Target
-        What was sampled or maximised.
-    beta : float, optional
-        As in the method ``to_dimod`` of samplers.
-
-    Returns
-    -------
-    dimod.SampleSet
-        As from the method ``to_dimod`` of samplers.
-
-    Raises
-    ------
-    ValueError
-        If there are no states of this target, or beta is not positive.
-
-    Examples
-    --------
-    >>> from sklsb import Ising, exact
-    >>> from sklsb.dimod import to_dimod
-    >>> target = Ising.from_qubo([[-3, 4], [0, -2]], beta=2.0)
-    >>> found = to_dimod(exact.most_likely(target), target)
-    >>> found.first.energy, found.vartype.name
-    (-3.0, 'BINARY')
-    """
-    return _to_dimod(draws, target, beta)
 
 
 class SklsbSampler(dimod.Sampler):

@@ -932,7 +932,7 @@ def test_orders_of_simple_graphs_are_the_best(graph):
 
 def test_nothing_to_eliminate_is_affordable():
     """Where all variables are barren, or observed."""
-    assert order.is_affordable([], [], np.array([2]), 4.0)
+    assert order.may_fit([], [], np.array([2]), 4.0)
     barren = MarkovNetwork([2, 2], [((0,), [0.3, 0.7]), ((0, 1), [[0.1, 0.9], [0.8, 0.2]])])
     assert "exact" in exact_hint(barren)
 
@@ -968,7 +968,7 @@ def test_a_clique_of_more_states_than_a_float_holds():
 def test_a_hint_is_found_at_once(monkeypatch):
     """A warning must not take seconds: no order is looked for at length where none can fit."""
     assert "without a chain" in exact_hint(Ising.lattice(np.zeros((4, 4)), 0.3))
-    monkeypatch.setattr("sklsb.samplers._run.warnings.ordered", None)
+    monkeypatch.setattr("sklsb.exact.elimination.engine.ordered", None)
     assert exact_hint(Ising.lattice(np.zeros((28, 28)), 0.3)) == ""
 
 

@@ -104,7 +104,37 @@ def to_inference_data(groups: dict[str, xr.Dataset], attrs: dict[str, Any]) -> A
 
 
 def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> Any:
-    """Put draws, or best states, into a SampleSet of dimod; see `BaseSampler.to_dimod`."""
+    r"""Return draws or best states as a SampleSet of dimod, with energies -log p / beta.
+
+    Parameters
+    ----------
+    draws : xarray.Dataset
+        What ``sample`` of any sampler returned, or `sklsb.anneal`, `sklsb.exact.most_likely`,
+        `sklsb.exact.sample` or `sklsb.diagnostics.best_state`.
+    target : Target
+        What was sampled or maximised.
+    beta : float, optional
+        As in the method ``to_dimod`` of samplers.
+
+    Returns
+    -------
+    dimod.SampleSet
+        As from the method ``to_dimod`` of samplers.
+
+    Raises
+    ------
+    ValueError
+        If there are no states of this target, or beta is not positive.
+
+    Examples
+    --------
+    >>> from sklsb import Ising, exact
+    >>> from sklsb.dimod import to_dimod
+    >>> target = Ising.from_qubo([[-3, 4], [0, -2]], beta=2.0)
+    >>> found = to_dimod(exact.most_likely(target), target)
+    >>> found.first.energy, found.vartype.name
+    (-3.0, 'BINARY')
+    """
     try:
         import dimod
     except ImportError as error:

@@ -20,9 +20,7 @@ from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.elimination.cost import fits
-from sklsb.exact.elimination.engine import best_state, ordered
-from sklsb.exact.elimination.order import is_affordable
+from sklsb.exact.elimination.engine import affordable, best_state
 from sklsb.exact.elimination.reduce import LARGE, strike
 from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
 from sklsb.exceptions import InterruptedWarning
@@ -266,11 +264,8 @@ def _maximum(target: Target, log_ratios: float, has_zeros: bool, verbose: int) -
     if target.n_sites + (0 if target.graph is None else target.graph.nnz / 2) > most:
         return None
     limits = min(max(log_ratios, _TO_ELIMINATE) / OF_ENTRY, MAX_WORK), MAX_MEMORY
-    struck = strike(target)
-    if not is_affordable(struck.free, struck.factors, struck.sizes, limits[0]):
-        return None
-    found = ordered(struck, pruned=False, need="state", limits=limits)
-    return best_state(found, verbose)[0] if fits(found.cost, limits) else None
+    found = affordable(strike(target), limits, pruned=False, need="state")
+    return best_state(found, verbose)[0] if found else None
 
 
 def _for_sweeps(annealer: _Annealer, n_sweeps: int, verbose: int) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 from sklsb._kernels.enumeration import MOST_COUNTED
 from sklsb.exact.elimination.reduce import tied_by_zeros
 from sklsb.samplers._run.base import BaseSampler
-from sklsb.samplers._run.warnings import elimination_fits
 from sklsb.samplers.clusters import ClusterSampler
 from sklsb.samplers.elimination import EliminationSampler
 from sklsb.samplers.gibbs import GibbsSampler, is_sparse
@@ -16,6 +15,7 @@ from sklsb.samplers.lsb import LSBSampler
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
 from sklsb.trials.prices import TABLE_ENTRY, is_on_torch
+from sklsb.trials.reference import elimination_fits
 
 # Variables of the random blocks, and most joint states of these.
 _BLOCK, _MOST_STATES = 4, 256

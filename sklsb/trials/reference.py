@@ -16,9 +16,8 @@ from sklsb.diagnostics.batches import batch_errors, error_of, marginal_errors
 from sklsb.diagnostics.marginals import LEAST_OFF, MOST_ERRORS, marginal_arrays
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.streams import Streams
-from sklsb.exact.elimination.cost import fits
-from sklsb.exact.elimination.engine import Elimination, ordered
-from sklsb.exact.elimination.order import is_affordable
+from sklsb.exact.elimination.cost import MAX_MEMORY
+from sklsb.exact.elimination.engine import DEFECT, Elimination, affordable
 from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.targets.base import States, Target
@@ -49,11 +48,21 @@ class Reference(NamedTuple):
         return x
 
 
-def may_be_eliminated(target: Target) -> bool:
+def _may_be_eliminated(target: Target) -> bool:
     """Whether a target is made of factors, and not too many to look at them."""
     if not target.offers.factors or target.n_sites > _MOST_SITES:
         return False
     return target.graph is None or target.graph.nnz <= _MOST_PAIRS
+
+
+def elimination_fits(target: Target, max_work: float) -> bool:
+    """Whether elimination takes at most so many table entries, by a search that takes no longer."""
+    try:
+        return _may_be_eliminated(target) and bool(
+            affordable(strike(target), (max_work, MAX_MEMORY), loosest=DEFECT)
+        )
+    except (TypeError, ValueError):  # no state is possible, or the factors are wrong
+        return False
 
 
 def find_reference(
@@ -130,7 +139,7 @@ def _listed(
 
 def _eliminated(target: Target, most: float) -> Reference | None:
     """Sum variables out, if that is affordable."""
-    if target.n_sites * OF_PAIR > most or not may_be_eliminated(target):
+    if target.n_sites * OF_PAIR > most or not _may_be_eliminated(target):
         return None
     n_factors = target.n_sites + (0 if target.graph is None else target.graph.nnz // 2)
     work = (most - n_factors * OF_PAIR) / OF_ENTRY
@@ -142,10 +151,8 @@ def _eliminated(target: Target, most: float) -> Reference | None:
         struck, limits = strike(target), (work, _MAX_MEMORY)
     except (TypeError, ValueError):
         return None  # wrong factors of a class of one's own, which chains do not need
-    if not is_affordable(struck.free, struck.factors, struck.sizes, work):
-        return None
-    found = ordered(struck, pruned=False, need="marginals", limits=limits)
-    if not fits(found.cost, limits):
+    found = affordable(struck, limits, pruned=False, need="marginals")
+    if found is None:
         return None
     elimination = Elimination(found, LINEAR)
     p = elimination.marginals()

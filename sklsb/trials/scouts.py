@@ -12,10 +12,9 @@ from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, 
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
-from sklsb.exact.elimination.cost import fits, n_entries
-from sklsb.exact.elimination.engine import Elimination, ordered
-from sklsb.exact.elimination.order import is_affordable
-from sklsb.exact.elimination.reduce import prune, strike
+from sklsb.exact.elimination.cost import n_entries
+from sklsb.exact.elimination.engine import Elimination, affordable
+from sklsb.exact.elimination.reduce import strike
 from sklsb.targets.base import States, Target
 from sklsb.trials.draws import draw
 from sklsb.trials.prices import MAX_MEMORY, OF_ENTRY, OF_FACTOR
@@ -129,12 +128,8 @@ def _exact_draws(ensemble: BalancedEnsemble, budget: float) -> tuple[Looks | Non
         return None, 0
     entries = max(budget - to_look, _TO_ELIMINATE) / OF_ENTRY
     struck = strike(target)
-    model = prune(struck)
-    if not struck.free or not is_affordable(model.free, model.factors, model.sizes, entries):
-        return None, 0
-    limits = entries, MAX_MEMORY
-    found = ordered(struck, limits=limits)
-    if not fits(found.cost, limits) or found.cost.n_configurations > 1:
+    found = affordable(struck, (entries, MAX_MEMORY)) if struck.free else None
+    if found is None or found.cost.n_configurations > 1:
         return None, 0
     elimination = Elimination(found, LINEAR)
     n_chains = len(ensemble)

@@ -23,10 +23,10 @@ from sklsb.exact.elimination.cost import (
     fits,
     n_entries,
 )
-from sklsb.exact.elimination.order import MOST_VARIABLES, best_order
+from sklsb.exact.elimination.order import MOST_VARIABLES, best_order, may_fit
 from sklsb.exact.elimination.passes import Passes, Values, Weights, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build
-from sklsb.exact.elimination.reduce import Array, Reduced, absorb, no_state, prune, strike
+from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import BucketTree, Need, Route, Schedule
 from sklsb.exact.elimination.slicing import HOPELESS, WAYS, choose_slices
 from sklsb.exceptions import ModelWarning
@@ -182,6 +182,20 @@ def ordered(
         if fits(other.cost, limits):
             return other
     return found
+
+
+def affordable(
+    struck: Reduced, limits: tuple[float, ...], *, loosest: float = EXACT, **options: Any
+) -> Ordered | None:
+    """Return an order that keeps the limits, as `ordered`, or None.
+
+    A quick look, at a model pruned with the defect ``loosest``, spares hopeless searches.
+    """
+    looked = prune(struck, (), loosest) if options.get("pruned", True) else struck
+    if not may_fit(looked.free, looked.factors, looked.sizes, limits[0]):
+        return None
+    found = ordered(struck, limits=limits, **options)
+    return found if fits(found.cost, limits) else None
 
 
 class Elimination:

@@ -103,7 +103,7 @@ def _is_hopeless(graph: Graph, max_work: float) -> bool:
         left[: degree.size][gone] = 0
 
 
-def is_affordable(
+def may_fit(
     variables: Sequence[int],
     factors: Sequence[Factor],
     sizes: NDArray[np.int64],

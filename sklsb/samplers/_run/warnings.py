@@ -14,10 +14,6 @@ from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.base import ChainEnsemble
-from sklsb.exact.elimination.cost import MAX_MEMORY, fits
-from sklsb.exact.elimination.engine import DEFECT, ordered
-from sklsb.exact.elimination.order import is_affordable
-from sklsb.exact.elimination.reduce import prune, strike
 from sklsb.exact.enumeration import MAX_STATES
 from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.exceptions import (
@@ -33,7 +29,7 @@ from sklsb.targets.base import States, Target
 from sklsb.trials.reference import (
     Reference,
     contradiction,
-    may_be_eliminated,
+    elimination_fits,
     of_answer,
     of_tally,
 )
@@ -363,21 +359,6 @@ def isolation(target: Target, states: States, rule: Rule) -> str:
 
 # Work that is advised.
 _AFFORDABLE = 2.0**31
-
-
-def elimination_fits(target: Target, max_work: float) -> bool:
-    """Whether elimination takes at most so many table entries, by a search that takes no longer."""
-    limits = max_work, MAX_MEMORY
-    try:
-        if not may_be_eliminated(target):
-            return False
-        struck = strike(target)
-        model = prune(struck, (), DEFECT)
-        if not is_affordable(model.free, model.factors, model.sizes, max_work):
-            return False
-        return fits(ordered(struck, limits=limits).cost, limits)
-    except (TypeError, ValueError):  # no state is possible, or the factors are wrong
-        return False
 
 
 def exact_hint(target: Target) -> str:
