@@ -81,13 +81,18 @@ copybutton_prompt_is_regexp = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"sklsb {version}"
+html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": [], "search": [], "genindex": [], "py-modindex": []}
 html_theme_options = {
-    "logo": {"text": html_title},
+    "logo": {
+        "text": html_title,
+        "image_light": "_static/logo.svg",
+        "alt_text": "The logo: a lattice of spins",
+    },
     "navigation_with_keys": False,
     "show_prev_next": True,
     "header_links_before_dropdown": 6,
@@ -100,8 +105,12 @@ html_context = {"default_mode": "auto"}
 repository = os.environ.get("SKLSB_REPOSITORY", "")
 if repository:
     owner, name = repository.split("/")
+    url = f"https://github.com/{repository}"
     html_theme_options |= {
-        "github_url": f"https://github.com/{repository}",
+        "icon_links": [
+            {"name": "Repository", "url": url, "icon": "fa-brands fa-github"},
+            {"name": "Issues", "url": f"{url}/issues", "icon": "fa-solid fa-circle-dot"},
+        ],
         "use_edit_page_button": True,
     }
     html_context |= {

@@ -184,3 +184,34 @@ def test_pages_in_a_browser(report, fault):
 
 def test_search_finds_evidence(report):
     assert any("evidence.html" in link for link in report["found"])
+
+
+# What people type, and the page that should be among the first three.
+SEARCHES = {
+    "specific heat": "coming_from",
+    "susceptibility": "coming_from",
+    "calibration": "told",
+    "symptom": "symptoms",
+    "virtual evidence": "evidence",
+    "soft evidence": "evidence",
+    "progress bar": "fit_cost",
+    "state names": "target_network",
+    "log likelihood": "target_rbm",
+    "categorical": "targets",
+    "logistic regression": "classes",
+    "simulated annealing": "tempering",
+    "permutation": "swaps",
+    "bayesian network": "target_network",
+    "partition function": "exact",
+    "resume": "long_runs",
+}
+
+
+def test_search_finds_what_people_type():
+    if (node := shutil.which("node")) is None:
+        pytest.skip("no Node is installed")
+    script = pathlib.Path(__file__).with_name("site_search.js")
+    done = subprocess.run([node, script, SITE, *SEARCHES], capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert {q: found[q] for q, page in SEARCHES.items() if page not in found[q]} == {}
+    assert not any("changes" in pages for pages in found.values())

@@ -19,3 +19,4 @@ for axis, (title, image) in zip(axes, images.items(), strict=True):
     axis.imshow(image, vmin=-1, vmax=1, cmap="cividis")
     axis.set_title(f"{title}: {np.mean((image > 0) != (disc > 0)):.1%} wrong")
     axis.set(xticks=[], yticks=[])
+plt.show()

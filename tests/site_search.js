@@ -1,0 +1,18 @@
+// Asks the search of the built site, as a browser would, and prints the first pages of each answer.
+const fs = require("fs"), vm = require("vm");
+const [site, ...queries] = process.argv.slice(2);
+const nothing = () => {};
+Object.assign(globalThis, {
+  window: globalThis,
+  document: { addEventListener: nothing, readyState: "loading", getElementById: nothing },
+  SPHINX_HIGHLIGHT_ENABLED: false,
+});
+const names = ["base-stemmer", "english-stemmer", "language_data", "doctools", "searchtools"];
+const scripts = [...names.map(name => `${site}/_static/${name}.js`), `${site}/searchindex.js`];
+const read = name => (fs.existsSync(name) ? fs.readFileSync(name, "utf8") : "");
+vm.runInThisContext(scripts.map(read).join("\n") + `
+function pages(query) {
+  const found = Search._performSearch(...Search._parseQuery(query)).reverse();
+  return [...new Set(found.map(result => result[0]))].slice(0, 3);
+}`);
+console.log(JSON.stringify(Object.fromEntries(queries.map(query => [query, pages(query)]))));
