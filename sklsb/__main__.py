@@ -265,12 +265,13 @@ def _write_values(place: str | Path, target: Any, places: Any) -> None:
     """Write a row for each variable and its value."""
     import csv
 
+    from sklsb.targets._evidence import names_of_values
+
     with _table(place) as file:
         table = csv.writer(file)
         table.writerow(["variable", "value"])
-        for i, place in enumerate(places.tolist()):
-            of = target.values if target.state_names is None else target.state_names[i]
-            table.writerow([target.label(i), of[place]])
+        for i, k in enumerate(places.tolist()):
+            table.writerow([target.label(i), names_of_values(target, i)[k]])
 
 
 def _map(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sklsb.diagnostics.draws import as_draws, to_frame
 from sklsb.exact.prepared import Marginals
-from sklsb.targets._evidence import value_called
+from sklsb.targets._evidence import names_of_values, value_called
 from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
@@ -23,7 +23,6 @@ __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
 _MOST_NODES, _MOST_BARS = 300, 80
 # Points between nodes that names need, the smallest node with a name, and growth of a figure.
 _LABEL, _LEAST_NAMED, _LARGEST = 60.0, 20.0, 2.5
-_DIFFERENT = "the last value"
 _POSITIVE, _NEGATIVE = "#2a6fbb", "#c8452f"
 
 
@@ -35,10 +34,6 @@ def _axes(ax: Any, **figure: Any) -> Any:
     except ImportError as error:
         raise ImportError("sklsb.plot needs matplotlib; run `pip install sklsb[plot]`.") from error
     return pyplot.subplots(layout="constrained", **figure)[1]
-
-
-def _dataset(marginals: xr.Dataset | Marginals) -> xr.Dataset:
-    return marginals.to_dataset() if isinstance(marginals, Marginals) else marginals
 
 
 def _children(target: Target) -> tuple[int, ...]:
@@ -79,14 +74,20 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
     return found
 
 
-def _shown_values(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
-    """Return the place of the value whose probability colours each node, or that was observed."""
-    if state is None:
-        shown = target.cardinalities - 1
+def _shown(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
+    """Return the place of the value whose probability colours each node."""
+    shown, has = target.cardinalities - 1, 0
+    if len({names_of_values(target, i)[-1] for i in range(target.n_sites)}) > 1:
         shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
-        return shown
-    values = [value_called(target, i, state, "state") for i in range(target.n_sites)]
-    return np.searchsorted(target.values, values)
+    for i in range(target.n_sites) if state is not None else ():
+        try:
+            shown[i] = target.values.index(value_called(target, i, state, "state"))
+        except ValueError:
+            if i == target.n_sites - 1 and not has:  # no variable has it
+                raise
+        else:
+            has += 1
+    return shown
 
 
 def graph(
@@ -112,8 +113,8 @@ def graph(
         Of `sklsb.exact.marginals`, a prepared plan or `sklsb.diagnostics.marginals`. Nodes are
         white without.
     state : value, optional
-        Whose probability is shown, by name; by default the last value of each variable, or the
-        observed one.
+        Whose probability is shown, by name, where variables have it. By default the last value of
+        each variable, or where these have different names, the observed one.
     layout : dict or callable, optional
         Places of the variables by name, or a layout of networkx. By default a grid for a grid, a
         column for each slice after `MarkovNetwork.unroll`, parents above their children for
@@ -129,7 +130,7 @@ def graph(
     ------
     ValueError
         If there are too many variables, neither factors nor a graph, the marginals are of
-        another target, a variable has no such value, or the layout has no place for a variable.
+        another target, no variable has such a value, or the layout has no place for a variable.
 
     Examples
     --------
@@ -185,7 +186,8 @@ def graph(
         )
     shade: Any = ["white"] * target.n_sites
     if marginals is not None:
-        marginals = _dataset(marginals)
+        if isinstance(marginals, Marginals):
+            marginals = marginals.to_dataset()
         p = np.asarray(marginals["p"]) if "p" in marginals else np.zeros(0)
         if p.shape != (*target.shape, len(target.values)):
             raise ValueError(
@@ -193,13 +195,20 @@ def graph(
                 f"{(*target.shape, len(target.values))}."
             )
         p = p.reshape(target.n_sites, -1)
-        last = _shown_values(target, p, state)
+        last = _shown(target, p, state)
         shown = p[np.arange(target.n_sites), last]
+        value = [names_of_values(target, i)[k] for i, k in enumerate(last)]
+        same = len({*value}) == 1
         scale = colors.Normalize(0.0, 1.0)
         shade = colormaps["YlOrRd"](0.75 * scale(shown))
         light = colormaps["YlOrRd"](np.linspace(0, 0.75))
         key = ScalarMappable(scale, colors.LinearSegmentedColormap.from_list("", light))
-        ax.figure.colorbar(key, ax=ax, label=_probability_of(target, state), shrink=0.6)
+        ax.figure.colorbar(
+            key,
+            ax=ax,
+            label=f"probability of {value[0] if same else 'the value shown'}",
+            shrink=0.6,
+        )
     seen = {*target.observed_sites.tolist()}
     nx.draw_networkx_nodes(
         made,
@@ -212,9 +221,8 @@ def graph(
     )
     if size > _LEAST_NAMED:
         labels = {i: re.sub("[ _]+", "\n", _label(name)) for i, name in enumerate(target.names)}
-        if marginals is not None and _probability_of(target, state).endswith(_DIFFERENT):
-            called = target.state_names or [target.values[:k] for k in target.cardinalities]
-            labels = {i: f"{label}:\n{called[i][last[i]]}" for i, label in labels.items()}
+        if marginals is not None and not same:
+            labels = {i: f"{label}:\n{value[i]}" for i, label in labels.items()}
         for i, label in labels.items():
             longest = max(map(len, label.split("\n")))
             small = min(8.0, size / (0.57 * longest))  # so that it fits
@@ -304,14 +312,6 @@ def _label(name: Any) -> str:
     return ",".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-def _probability_of(target: Target, state: Any) -> str:
-    names = {own[-1] for own in target.state_names or ()}
-    if state is None and target.state_names is None and target.cardinalities.min() > 1:
-        names = {str(target.values[k - 1]) for k in target.cardinalities}
-    shown = state if state is not None else names.pop() if len(names) == 1 else _DIFFERENT
-    return f"probability of {shown}"
-
-
 def marginals(
     after: xr.Dataset | Marginals,
     before: xr.Dataset | Marginals | None = None,
@@ -324,7 +324,7 @@ def marginals(
     Of variables with two values the last one is shown; ``variables`` are names, for at most 80
     bars. A ValueError says what cannot be shown.
     """
-    tables = [to_frame(_dataset(found)) for found in (after, before) if found is not None]
+    tables = [to_frame(found) for found in (after, before) if found is not None]
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
     if any(other != rows for other in others):
         raise ValueError(

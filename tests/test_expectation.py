@@ -187,6 +187,14 @@ def test_variables_of_0_and_1(sparse):
     z = (np.arange(32)[:, None] >> np.arange(5)) & 1
     lp = z @ tau + 0.5 * np.einsum("ni,ij,nj->n", z, weights, z)
     np.testing.assert_allclose(target.log_prob(2 * z - 1), lp, atol=1e-12)
+    for same in (z, z.astype(np.uint8), z.astype(bool)):
+        np.testing.assert_array_equal(target.log_prob(same), target.log_prob(2 * z - 1))
+    seen = target.condition({2: 1})
+    np.testing.assert_allclose(seen.log_prob(z), np.where(z[:, 2], lp, -np.inf), atol=1e-12)
+    with pytest.raises(ValueError, match="is 0; every variable"):
+        target.log_prob([0, 1, -1, 1, 1])
+    with pytest.raises(ValueError, match="is 0; every variable"):
+        Ising(weights).log_prob(z)
     log_z = np.log(np.exp(lp).sum())
     assert exact.log_partition(target) == pytest.approx(log_z, abs=1e-12)
     p = np.exp(lp - log_z)

@@ -59,6 +59,25 @@ def test_nodes_are_coloured_by_probability_and_observed_ones_are_bold():
     assert (1.0 - down.get_facecolors()[:, 1])[1] < redness[1]
 
 
+def test_values_that_some_variables_have():
+    states = {"cold": ["no", "yes"], "age": ["young", "old"]}
+    tables = {"cold": [0.9, 0.1], "age": [0.6, 0.4]}
+    network = MarkovNetwork.from_tables(tables, state_names=states).condition({"age": "young"})
+    plan = exact.prepare(network)
+    for found in (exact.marginals(network), plan.marginals()):
+        labels = [t.get_text() for t in plot.graph(network, found, state="no").texts]
+        assert labels == ["cold:\nno", "age:\nyoung"]
+        assert plot.graph(network, found).figure.axes[1].get_ylabel().endswith("the value shown")
+    assert len(plot.marginals(plan.marginals(None, ["cold"])).patches) == 1
+    with pytest.raises(ValueError, match="state is 'maybe'"):
+        plot.graph(network, found, state="maybe")
+    # Where all share their values, an observed absence is pale.
+    given = TREE.condition({1: -1})
+    ax = plot.graph(given, exact.marginals(given))
+    assert ax.figure.axes[1].get_ylabel() == "probability of 1"
+    assert (1.0 - ax.collections[1].get_facecolors()[:, 1]).argmin() == 1
+
+
 def test_layouts():
     grid = plot.graph(Ising.lattice(np.zeros((2, 3)), 0.1))
     where = {t.get_text(): t.get_position() for t in grid.texts}

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from sklsb import Ising, MarkovNetwork, exact
+from sklsb.diagnostics import to_frame
 
 
 class Table:
@@ -415,3 +417,19 @@ def test_joint_marginals_of_slices():
     assert joint.dims == ("a_0", "a_2")
     step = np.array([[0.7, 0.3], [0.4, 0.6]])
     np.testing.assert_allclose(joint, np.diag([0.2, 0.8]) @ step @ step)
+
+
+def test_answers_of_plans_as_frames():
+    plan = exact.prepare(cough())
+    some = plan.marginals({"cough": "yes"}, ["age", "cold"])
+    frame = some.to_frame()
+    assert frame["variable"].tolist() == ["age"] * 3 + ["cold"] * 2
+    assert frame["value"].tolist() == [20, 40, 60, "no", "yes"]
+    assert frame["p"].tolist() == [*some["age"], *some["cold"]]
+    assert re.search(r"cold +no +0\.\d+\n +yes +0\.", repr(some))
+    whole = plan.marginals({"cough": "yes"})
+    pd.testing.assert_frame_equal(
+        to_frame(whole),
+        to_frame(exact.marginals(plan.target, {"cough": "yes"})),
+        check_column_type=False,
+    )

@@ -302,6 +302,15 @@ def test_unroll_against_a_product():
 # ----------------------------------------------------------------- names
 
 
+def test_a_single_parent_needs_no_list():
+    tables = {("a", 0): [0.2, 0.8], ("a", 1): [[0.7, 0.3], [0.4, 0.6]]}
+    found = MarkovNetwork.unroll(tables, 2, {("a", 1): ("a", 0)})
+    np.testing.assert_array_equal(found.table(("a", 1)), tables["a", 1])
+    tables = {"rain": [0.2, 0.8], "grass": [[0.7, 0.3], [0.4, 0.6]]}
+    found = MarkovNetwork.from_tables(tables, {"grass": "rain"})
+    np.testing.assert_array_equal(found.table("grass"), tables["grass"])
+
+
 def test_names_of_values_of_slices():
     tables = {("a", 0): [0.2, 0.8], ("a", 1): [[0.7, 0.3], [0.4, 0.6]]}
     for key in ("a", ("a", 0), ("a", 1)):

@@ -193,7 +193,7 @@ def named_columns(x: States, target: Target, sites: Sequence[int] | None = None)
     return columns
 
 
-def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
+def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
     """Return draws as a table: a row for each draw, a column for each variable.
 
     Marginals become a table with a row for each value that a variable has.
@@ -202,7 +202,7 @@ def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
     ----------
     draws : xarray.Dataset
         As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`; or by
-        `marginals` or `sklsb.exact.marginals`.
+        `marginals`, `sklsb.exact.marginals` or ``plan.marginals`` of `sklsb.exact.prepare`.
     target : Target
         What was sampled or maximised; optional for marginals, whose names are then those of the
         coordinates.
@@ -243,6 +243,9 @@ def to_frame(draws: xr.Dataset, target: Target | None = None) -> "pd.DataFrame":
     3      wet      1  0.357143   0.0
     """
     check_order(draws, target)
+    if hasattr(draws, "to_frame"):  # marginals by a plan
+        found: pd.DataFrame = draws.to_frame()
+        return found
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)
     if target is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -24,10 +24,13 @@ from sklsb.exact.elimination.reduce import Array, Factor, NoStateError, no_state
 from sklsb.exact.precision import warn_if_lost
 from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
-from sklsb.targets._evidence import clashing, weights_of
+from sklsb.targets._evidence import clashing, names_of_values, weights_of
 from sklsb.targets._names import plain
 from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Evidence = Mapping[Any, Any]
 _PLAIN = (str, int)
@@ -70,7 +73,19 @@ class Marginals(Mapping[Any, Any]):
         return len(self._sites)
 
     def __repr__(self) -> str:
-        return f"Marginals({dict(self)!r:.1000})"
+        rows = self.to_frame().set_index(["variable", "value"])["p"].round(6)
+        return rows.to_string(max_rows=60) if len(self) else "Marginals()"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each value of each variable, as `sklsb.diagnostics.to_frame`."""
+        import pandas as pd
+
+        rows = [
+            (self._target.label(site), value, p, 0.0)
+            for site, own in zip(self._sites, self.p, strict=True)
+            for value, p in zip(names_of_values(self._target, site), own, strict=False)
+        ]
+        return pd.DataFrame(rows, columns=["variable", "value", "p", "mcse"])
 
     def to_dataset(self) -> xr.Dataset:
         """Return the probabilities of all variables, labelled as by `sklsb.exact.marginals`.

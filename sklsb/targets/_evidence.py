@@ -60,6 +60,13 @@ def site_called(target: Named, sites: Names, variable: Any, what: str) -> int:
     return site
 
 
+def names_of_values(target: Named, site: int) -> tuple[Any, ...]:
+    """Return what the values of a variable are called, which are numbers if they have no names."""
+    if target.state_names is None:
+        return target.values[: int(target.cardinalities[site])]
+    return target.state_names[site]
+
+
 @lru_cache
 def _names_of_values(names: tuple[Any, ...]) -> Names:
     return Names(names)
@@ -71,17 +78,16 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
         raise ValueError(
             f"{what} is {value!r}, which is no value; leave out variables that were not observed."
         )
-    allowed = target.values[: int(target.cardinalities[site])]
-    names: tuple[Any, ...] = allowed if target.state_names is None else target.state_names[site]
+    names = names_of_values(target, site)
     known = _names_of_values(names)
     place = known.find(value)
     if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
         place = known.find(int(value))
     if place is not None:
-        return allowed[place]
+        return target.values[place]
     if target.state_names is None:
         raise ValueError(
-            f"{what} is {value!r}; this variable takes one of the values {shown(allowed)}."
+            f"{what} is {value!r}; this variable takes one of the values {shown(names)}."
         )
     is_number = number(value) is not None
     near = [] if is_number else difflib.get_close_matches(str(value), [*map(str, names)], 1)
@@ -97,9 +103,7 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
 
 def value_name(target: Named, site: int, value: int) -> Any:
     """Return the name of a value, which is its number if it has no other."""
-    if target.state_names is None:
-        return value
-    return target.state_names[site][target.values.index(value)]
+    return names_of_values(target, site)[target.values.index(value)]
 
 
 def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:

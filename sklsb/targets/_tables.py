@@ -340,6 +340,10 @@ def read(
     for what, given in (("tables", tables), ("parents", parents), ("state_names", state_names)):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
+    parents = {
+        c: [own] if isinstance(own, Hashable) and own in tables else own
+        for c, own in parents.items()
+    }
     found = {c: conditional(c, given, parents.get(c), tables) for c, given in tables.items()}
     strangers = [name for name in parents if name not in found]
     if strangers:

@@ -111,6 +111,7 @@ class Target(Worded, ABC):
     _vartype: str | None = None  # what dimod calls that model's variables, if not by their values
     _in_files = False  # files of samplers hold no target
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
+    _is_binary: bool = False  # whether 0 and 1 are the names of -1 and 1
     _is_single: bool = False  # whether log p is computed in single precision
 
     def _look(self, again: bool = False) -> None:
@@ -431,6 +432,8 @@ class Target(Worded, ABC):
             raise TypeError(
                 f"{name} has dtype {given.dtype}; give integers, one of {shown(self.values)}."
             )
+        if self._is_binary and np.isin(states, (0, 1)).all():
+            states = 2.0 * states - 1.0
         wrong = ~_are_among(states, self.values)
         k = self.cardinalities
         if (k < len(self.values)).any():
@@ -540,6 +543,7 @@ class Conditioned(Target):
     _may_change = of_target("_may_change")
     _look = of_target("_look")
     _linear = of_target("_linear")
+    _is_binary = of_target("_is_binary")
     _torch_model = of_target("_torch_model")
     layers = of_target("layers")
     _pairwise = of_target("_pairwise")

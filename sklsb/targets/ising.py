@@ -365,8 +365,8 @@ class Ising(GraphTarget):
         Ising
             ``log_prob(x)`` is the formula, constant included, so `sklsb.exact.log_partition` is
             that of this coding. The values are called 0 and 1 in evidence, marginals, and the data
-            frames of `sklsb.draw` and `sklsb.diagnostics.to_frame`; states, as in ``draws["x"]``
-            and the argument of ``log_prob``, are -1 and +1.
+            frames of `sklsb.draw` and `sklsb.diagnostics.to_frame`, and ``log_prob`` takes them;
+            states that are returned, as ``draws["x"]``, hold -1 and +1.
 
         Raises
         ------
@@ -384,9 +384,9 @@ class Ising(GraphTarget):
         --------
         >>> from sklsb import Ising
         >>> target = Ising.from_binary([[0, 2], [2, 0]], thresholds=[-1, -0.5])
-        >>> target.log_prob([[-1, -1], [1, -1], [-1, 1], [1, 1]])
+        >>> target.log_prob([[0, 0], [1, 0], [0, 1], [1, 1]])
         array([ 0. , -1. , -0.5,  0.5])
-        >>> target.condition({0: 1}).log_prob([[-1, 1], [1, 1]])
+        >>> target.condition({0: 1}).log_prob([[0, 1], [1, 1]])
         array([-inf,  0.5])
         """
         matrix, labels = symmetric_matrix(weights, "weights")
@@ -398,7 +398,7 @@ class Ising(GraphTarget):
         linear = finite_array(given, "thresholds", loops.shape)
         problem = sp.csr_array(-0.5 * matrix - sp.diags_array(linear))
         model = cls._from_quadratic(problem, 0.0, 1.0, labels)
-        model.state_names = ((0, 1),) * model.n_sites
+        model.state_names, model._is_binary = ((0, 1),) * model.n_sites, True
         return model
 
     @classmethod

@@ -25,7 +25,7 @@ from sklsb.targets._checks import (
     touched_near,
 )
 from sklsb.targets._conversions import warn_of_sums
-from sklsb.targets._evidence import Weights, site_called, sites_by_name
+from sklsb.targets._evidence import Weights, names_of_values, site_called, sites_by_name
 from sklsb.targets._names import Names, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
@@ -502,7 +502,8 @@ class MarkovNetwork(Target):
               values (a tuple for several) to such a mapping, or to a list;
             - an array, the parents' axes first, in the order of ``parents``.
         parents : mapping of variable to list of variables, optional
-            Parents of variables whose table does not name them. For others, their order.
+            Parents of variables whose table does not name them; a single one needs no list. For
+            others, their order.
         state_names : mapping of variable to iterable, optional
             Names and order of the values; by default as they are met in the variable's table, or
             numbers from 0.
@@ -599,12 +600,7 @@ class MarkovNetwork(Target):
         return self._made_of(factors, self._children)
 
     def _values(self, scope: Sequence[int]) -> list[tuple[Any, ...]]:
-        return [
-            self.values[: self._cardinalities[i]]
-            if self.state_names is None
-            else self.state_names[i]
-            for i in scope
-        ]
+        return [names_of_values(self, i) for i in scope]
 
     def _conditional(self, variable: Any) -> tuple[int, list[int], int]:
         """Return the number of a variable's table, the parents and itself, and its axis."""
