@@ -70,7 +70,7 @@ def check_tables(package):
 
 def check_totals(package):
     tables = {"no": {"dry": 8, "wet": 2, "all": 10}, "yes": {"dry": 1, "wet": 4, "all": 5}}
-    with pytest.raises(ValueError, match=r"'all' .* is the sum of the others"):
+    with pytest.raises(ValueError, match=r"'all', the sum of the others"):
         package.MarkovNetwork.from_tables(
             {"rain": {"no": 0.8, "yes": 0.2}, "wet": tables}, {"wet": ["rain"]}, normalize=True
         )
@@ -125,7 +125,7 @@ MUTANTS = {
         "rows keep their sum",
     ),
     "totals taken for values": Mutant(
-        TABLES, "total = np.isclose(rest, given)", "total = np.isclose(rest, -1)", check_totals, "."
+        TABLES, "abs(rest - given)", "abs(rest + given)", check_totals, "."
     ),
     "evidence that clashes with nothing named": Mutant(
         "targets/_evidence.py",

@@ -477,7 +477,7 @@ class Prepared:
                 if mode == LINEAR:
                     warn_if_lost(self._target, elimination.rounding_size)
         except NoStateError:
-            clash = clashing(evidence or {}, self._impossible)
+            clash = clashing(evidence or {}, self._check, NoStateError)
             if not clash:
                 raise
             raise NoStateError(
@@ -486,12 +486,9 @@ class Prepared:
                 "a small probability."
             ) from None
 
-    def _impossible(self, evidence: Evidence) -> bool:
-        try:
-            with self._engine.given(self._weights(evidence, self._engine)[0]) as elimination:
-                return elimination.log_sum == -math.inf
-        except NoStateError:
-            return True
+    def _check(self, evidence: Evidence) -> None:
+        with self._engine.given(self._weights(evidence, self._engine)[0]) as elimination:
+            elimination.run()
 
 
 def prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,40 +28,38 @@ class Sensitivity(list[Array]):
         self._network = network
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each entry of each table, those that matter most first.
+        """Return a row for each entry of each conditional table, those that matter most first.
 
         Returns
         -------
         pandas.DataFrame
             ``variable``, ``parents`` (their values, as text) and ``value``; ``entry``, the number
             in the table; ``derivative``; and ``scaled``, the derivative where the rest of its row
-            is scaled to keep the sum 1. Rows are sorted by the size of ``scaled``, which is NaN for
-            an entry of 1. Factors that are no conditional tables have tuples of variables and
-            values, no ``scaled``, and are sorted by ``derivative``.
+            is scaled to keep the sum 1, by whose size rows are sorted. It is NaN for an entry of 1.
+
+        Raises
+        ------
+        TypeError
+            If the network was not made of conditional tables.
         """
         import pandas as pd
 
-        rows: list[Any] = []
-        children = self._network._children
-        for f, (scope, table) in enumerate(self._network.factors):
-            axis = -1 if children is None else scope.index(children[f])
-            table, slope = (np.moveaxis(part, axis, -1) for part in (table, self[f]))
-            sites = [*scope[:axis], *scope[axis + 1 :], scope[axis]] if children else scope
+        rows, network = list[Any](), self._network
+        for name in network.names:
+            f, scope, axis = network._conditional(name)
+            entries = network._factor_table(f, network._table), self[f]
+            table, slope = (np.moveaxis(part, axis, -1) for part in entries)
             with np.errstate(divide="ignore", invalid="ignore"):
                 scaled = (slope - (table * slope).sum(axis=-1, keepdims=True)) / (1.0 - table)
-            names, values = [*map(self._network.label, sites)], self._network._values(sites)
-            for at in np.ndindex(table.shape):
-                called = [own[k] for own, k in zip(values, at, strict=True)]
-                if children:
-                    given = ", ".join(f"{n}={v}" for n, v in zip(names, called[:-1], strict=False))
-                    row = names[-1], given, called[-1], table[at], slope[at], scaled[at]
-                else:
-                    row = tuple(names), "", tuple(called), table[at], slope[at], np.nan
-                rows.append(row)
+            parents = [network.label(i) for i in scope[:-1]]
+            called = itertools.product(*network._values(scope))
+            numbers = zip(*map(np.ravel, (table, slope, scaled)), strict=True)
+            for (*own, value), three in zip(called, numbers, strict=True):
+                given = ", ".join(f"{p}={v}" for p, v in zip(parents, own, strict=True))
+                rows.append((name, given, value, *three))
         columns = ["variable", "parents", "value", "entry", "derivative", "scaled"]
         found = pd.DataFrame(rows, columns=columns)
-        size = found["scaled" if children else "derivative"].abs().round(12)  # ties in order
-        order = np.argsort(-size, kind="stable")
+        order = np.argsort(-found["scaled"].abs().round(12), kind="stable")  # ties in order
         return found.iloc[order].reset_index(drop=True)
 
 

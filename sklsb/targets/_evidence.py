@@ -128,9 +128,17 @@ def is_soft(given: Any) -> bool:
 
 
 def clashing(
-    observed: Mapping[Any, Any], impossible: Callable[[Mapping[Any, Any]], bool]
+    observed: Mapping[Any, Any], check: Callable[[Mapping[Any, Any]], Any], error: type[Exception]
 ) -> Mapping[Any, Any]:
     """Return what is impossible alone, or else a part that is possible without any one of it."""
+
+    def impossible(part: Mapping[Any, Any]) -> bool:
+        try:
+            check(part)
+        except error:
+            return True
+        return False
+
     if impossible({}):
         return {}
     alone = {v: value for v, value in observed.items() if impossible({v: value})}

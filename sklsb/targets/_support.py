@@ -154,7 +154,7 @@ class Support:
         try:
             return self._left(evidence)
         except _NoSupport as error:
-            clash = [self.label(i) for i in clashing(evidence, self._is_impossible)]
+            clash = [self.label(i) for i in clashing(evidence, self._left, _NoSupport)]
             raise ValueError(
                 f"No state has positive probability"
                 f"{' and agrees with the evidence' if sites.size else ''}: factor {error.factor} "
@@ -172,13 +172,6 @@ class Support:
                 raise _NoSupport(self.factors_of[i][0])
             self._propagate(domains, self.factors_of[i])
         return domains.left
-
-    def _is_impossible(self, evidence: Mapping[int, int]) -> bool:
-        try:
-            self._left(evidence)
-        except _NoSupport:
-            return True
-        return False
 
     def _propagate(self, domains: _Domains, factors: list[int]) -> None:
         """Strike out values without support in place, beginning with some factors."""

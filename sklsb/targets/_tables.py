@@ -297,28 +297,25 @@ def _values_of(table: Conditional) -> list[Any]:
 
 def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
     """Refuse a column of totals or counts among the values; warn of one that is called so."""
-    if not table.values or len(table.values) < 2:
+    values, rows = table.values or [], table.rows
+    if len(values) < 2 or isinstance(rows, np.ndarray):
         return
-    rows = [[row.get(v, np.nan) for v in table.values] for row in dict(table.rows).values()]
-    given = np.array(rows, dtype=np.float64)
+    given = np.array([[row.get(v, np.nan) for v in values] for row in rows.values()], float)
     rest = given.sum(axis=1, keepdims=True) - given
-    if np.allclose(rest + given, 1.0, rtol=0, atol=LARGEST_DEFECT):
+    close = [abs(rest + given - 1.0), abs(rest - 1.0), abs(rest - given) / np.maximum(given, 1e-9)]
+    whole, *wrong = (np.all(part <= LARGEST_DEFECT, axis=0) for part in close)
+    if whole.all():
         return
-    alone = np.isclose(rest, 1.0, rtol=0, atol=LARGEST_DEFECT).all(axis=0)
-    total = np.isclose(rest, given).all(axis=0) & (len(given) > 1)
-    what = f"of the table of {child!r}"
-    how = f"leave it out, or list it in state_names if it is a value of {child!r}"
-    for value, is_alone, is_total in zip(table.values, alone, total, strict=True):
-        if len(table.values) > 2 and (is_alone or is_total):
-            why = "is the sum of the others" if is_total else "is too many: the others sum to 1"
-            raise ValueError(f"the column {value!r} {what} {why} in each row; {how}.")
-        text = str(value).lower()
-        of_yes_or_no = text == "n" and "y" in map(str.lower, map(str, table.values))
-        if normalize and _NO_VALUE.fullmatch(text) and not of_yes_or_no:
-            warn(
-                f"normalize=True takes the column {value!r} {what} for a value; {how}.",
-                ModelWarning,
-            )
+    y_or_n = {"y", "n"} <= {str(v).lower() for v in values}
+    for value, needless, total in zip(values, *wrong, strict=True):
+        what = f"the table of {child!r} has the column {value!r}, "
+        how = "; leave it out, or list it in state_names if it is a value."
+        if len(values) > 2 and needless:
+            raise ValueError(f"{what}without which each row sums to 1{how}")
+        if len(values) > 2 and len(rows) > 1 and total:
+            raise ValueError(f"{what}the sum of the others{how}")
+        if normalize and _NO_VALUE.fullmatch(str(value).lower()) and not y_or_n:
+            warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)
 
 
 class Whole(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -413,23 +414,16 @@ class MarkovNetwork(Target):
         if isinstance(tables, np.ndarray) and tables.shape == self._table.shape:
             flat = tables.astype(np.float64)
         else:
-            shapes = [table.shape for _, table in self._factors(self._table)]
-            given = [
-                as_array(table, f"table {f}").astype(np.float64) for f, table in enumerate(tables)
-            ]
-            own = [table.shape for table in given]
-            if own != shapes:
-                wrong = [f for f, (a, b) in enumerate(zip(own, shapes, strict=False)) if a != b]
-                what, needed = f"{len(own)} tables", f"{len(shapes)}"
-                if wrong:
-                    what, needed = (
-                        f"table {wrong[0]} of shape {own[wrong[0]]}",
-                        str(shapes[wrong[0]]),
+            own = self._factors(self._table)
+            named = ((table, f"table {f}") for f, table in enumerate(tables))
+            given = [as_array(table, name).astype(np.float64) for table, name in named]
+            shapes = [table.shape for table in given], [table.shape for _, table in own]
+            for f, (shape, needed) in enumerate(itertools.zip_longest(*shapes)):
+                if shape != needed:
+                    raise ValueError(
+                        f"tables have table {f} of shape {shape}, where {needed} is needed (None: "
+                        "no table); give all tables, in the order and shapes of factors."
                     )
-                raise ValueError(
-                    f"tables have {what}, where {needed} is needed; give all tables, in the order "
-                    "and shapes of factors."
-                )
             flat = np.concatenate([*(table.ravel() for table in given), np.empty(0)])
         if not (flat.min(initial=0.0) >= 0.0 and flat.max(initial=0.0) < np.inf):
             bad = flat[~((flat >= 0.0) & (flat < np.inf))]
