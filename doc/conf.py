@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "formulas",
+    "reference",
     "signatures",
     "thumbnails",
 ]
@@ -40,6 +41,7 @@ autodoc_mock_imports = [
 ]
 
 autosummary_generate = True
+autodoc_typehints = "none"  # they are in the docstrings
 toc_object_entries_show_parents = "hide"
 autosummary_ignore_module_all = False
 # scikit-learn documents its own methods, some of which refer to pages of its manual; and Python

@@ -25,7 +25,7 @@ def shorten(app, what, name, obj, options, signature, returned):
     if what == "class" and signature == "(*args, **kwargs)":
         made_by = obj.__init__ if obj.__init__ is not object.__init__ else object
         found = signature_of(made_by, bound_method=made_by is not object)
-        signature = stringify_signature(found, unqualified_typehints=True)
+        signature = stringify_signature(found, show_annotation=False)
     return tuple(text and _shortened(text) for text in (signature, returned))
 
 
