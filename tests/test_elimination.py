@@ -498,6 +498,16 @@ def test_what_many_variables_take_is_promised():
     assert costs[1].time > 20 * 2.0 ** costs[1].log2_work
 
 
+def test_reading_what_is_observed_is_promised():
+    """Tables of which evidence leaves nothing must still be read; large ones take longer."""
+    sizes, table = [2] * 400, np.full((2, 2), 0.5)
+    pairs = [((i, i + 1), table) for i in range(399)]
+    chain = MarkovNetwork(sizes, pairs).condition(dict.fromkeys(range(398), 0))
+    large = MarkovNetwork([2] * 14, [(range(14), np.ones((2,) * 14))]).condition({0: 0})
+    assert exact.elimination_cost(chain, "marginals").n_tables >= 399
+    assert exact.elimination_cost(large, "marginals").n_tables >= 2**14 // 1024
+
+
 def test_values_that_zeros_exclude_are_struck_out():
     chain = MarkovNetwork([2, 2, 2], [((0, 1), EQUAL), ((1, 2), EQUAL)]).condition({2: 1})
     model = strike(chain)

@@ -125,7 +125,8 @@ def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int
     ----------
     path : path-like
         A text file, which may be compressed (gzip, bzip2, xz, zip). An empty one means no
-        observations.
+        observations. ``/* ... */``, as in those of Ergo files, is a comment, and so is what
+        follows ``#``.
     cardinalities : sequence of int
         Number of states of each variable, as from `read_uai`.
 
@@ -155,7 +156,7 @@ def read_evidence(path: PathLike, cardinalities: Sequence[int]) -> dict[int, int
     {}
     {}
     """
-    tokens = Tokens(path, UAIFormatError, comment=COMMENT)
+    tokens = Tokens(path, UAIFormatError, comment=COMMENT + rb"|/\*.*?\*/")
     evidence: dict[int, int] = {}
     if not tokens.words:
         return evidence

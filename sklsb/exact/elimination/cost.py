@@ -64,7 +64,8 @@ class EliminationCost(NamedTuple):
         Time per table entry of the whole answer, relative to log Z alone: more for marginals or a
         state, which need a way back.
     n_tables : int
-        Number of variables to be summed out or drawn, and of tables. Each takes time in Python.
+        Number of variables to be summed out or drawn, and of tables, those of the target included:
+        large ones count once per 1,024 entries. Each takes time in Python.
     time : float
         In table entries of log Z; ``seconds`` is this on one core of this machine.
     seconds : float

@@ -134,7 +134,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
             math.log2(max(1, 8 * max(n_tables + n_held, n))),
             n,
             WAYS[need],
-            len(tables) + len(free) + len(model.barren),
+            len(tables) + len(free) + len(model.barren) + model.n_read,
         )
         return Ordered(model, route.tree.order, given, cost, schedule)
 

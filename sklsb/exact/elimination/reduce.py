@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 EXACT = 64 * float(np.finfo(np.float64).eps)
 # Beside larger numbers, rounding loses too much of small ones: 4e-9 beside this one.
 LARGE = 2.0**24
+# Entries of a table that take as long to read as what there is to do for any table.
+_AS_ONE = 1024
 
 
 class Factor(NamedTuple):
@@ -57,6 +59,7 @@ class Reduced:
     factors: list[Factor]  # over variables with several values left
     constant: float  # log p less the sum of all factors, including those of barren variables
     barren: list[Barren] = field(default_factory=list)  # in the order in which they were put aside
+    n_read: int = 0  # tables read to make this, large ones counted once per 1,024 entries
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -157,7 +160,8 @@ def strike(target: Target) -> Reduced:
             constant += float(table)
     if constant == -math.inf:
         raise no_state(target, None)
-    return Reduced(target, values, factors, math.fsum([constant, *taken]))
+    n_read = sum(1 + table.size // _AS_ONE for _, table in given)
+    return Reduced(target, values, factors, math.fsum([constant, *taken]), n_read=n_read)
 
 
 class NoStateError(ValueError):
