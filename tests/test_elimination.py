@@ -841,6 +841,29 @@ def test_annealing_improves_an_order(monkeypatch):
     assert tree_width(best, graph) + 2 <= tree_width(first, graph)
 
 
+def test_orders_that_take_much_are_annealed_in_long_rounds(monkeypatch):
+    """From a higher temperature, after the short ones end in a trough."""
+    rounds, real = [], ContractionTree.annealed
+
+    def counted(tree, moves, hottest, seed):
+        found = real(tree, moves, hottest, seed)
+        rounds.append((moves, hottest, found.log2_work()))
+        return found
+
+    monkeypatch.setattr(ContractionTree, "annealed", counted)
+    monkeypatch.setattr(order, "_MOST_STALE", 1)
+    works = {}
+    for n in (16, 28):
+        order._annealed.cache_clear()
+        rounds.clear()
+        model = strike(Ising.lattice(np.zeros((n, n)), 0.4, periodic=False))
+        found = order_of(model, max_work=2.0**36)
+        works[n] = [work for moves, hottest, work in rounds if (moves, hottest) == (32_000, 0.2)]
+        assert found.log2_work <= min(work for *_, work in rounds)
+    order._annealed.cache_clear()
+    assert not works[16] and 1 <= len(works[28]) <= 3
+
+
 def tangled(seed, n=60, m=75):
     """Return a network of small tables over random variables of 2 to 4 values."""
     rng = np.random.default_rng(seed)

@@ -111,8 +111,8 @@ class EliminationSampler(BaseSampler):
     Parameters
     ----------
     max_work : float, optional
-        Most table entries to compute in `fit`. By default as many as take about a minute, 2**35;
-        for `marginals_`, whose entries take longer, 2**33.
+        Most table entries to compute in `fit`. By default as many as take about a minute, 2**36;
+        for `marginals_`, whose entries take longer, 2**34.
     max_memory : float, optional
         Most bytes to hold; larger models are made piece by piece. By default 2**30, or up to half
         of the memory that is free where that is too little.

@@ -155,7 +155,7 @@ def log_partition(
         What was observed, as for `Target.condition`.
     max_work : float, optional
         Largest number of table entries to compute. By default as many as take about a minute:
-        2**35, or fewer where each takes longer (2**33 for marginals).
+        2**36, or fewer where each takes longer (2**34 for marginals).
     max_memory : float, optional
         Largest number of bytes to hold. By default 2**30, or up to half of the memory that is free
         where that is too little.

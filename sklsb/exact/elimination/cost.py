@@ -18,7 +18,7 @@ from sklsb.exact.elimination.slicing import WAYS
 from sklsb.targets.base import Target
 
 # Table entries whose forward pass takes about a minute, and bytes.
-MAX_WORK, MAX_MEMORY = 2.0**35, 2.0**30
+MAX_WORK, MAX_MEMORY = 2.0**36, 2.0**30
 # Times, in table entries, of each joint value of the variables conditioned on and of each table,
 # beyond its entries, and of any answer.
 _OF_PASS, _OF_TABLE, _OF_ANSWER = 2.0**16, 2.0**15, 2.0**21

@@ -30,11 +30,14 @@ _FEWEST_MOVES, _MOST_MOVES = 300, 4800
 # How much less work than that of the greedy order is thought possible in a quick look.
 _SAVED = 2.0**24
 # Limit of the work, from MAX_SEARCH on, up to which the search is the same.
-_SHARED_SEARCH = 2.0**35
+_SHARED_SEARCH = 2.0**36
 # Share of the time left for annealing again after a variable is conditioned on.
 _SHARE_GIVEN = 1.0 / 32.0
 # Inverse temperatures at which rounds begin: at the first tree, and twice at the best one.
 _HOTTEST = (1.0, 1.0, 2.0)
+# Moves per join and first inverse temperature of rounds that leave a deep trough, and how much less
+# than the best order one must take.
+_LONG_MOVES, _LONG_HOTTEST, _LONG_SHARE = 32_000, 0.2, 2.0**-4
 # Rounds without an improvement of this size, in log2 of the work, after which it ends.
 _MOST_STALE, _IMPROVEMENT = 8, 0.03
 # The graph is a matrix of bits, which limits the number of variables.
@@ -205,8 +208,9 @@ def _annealed(
 ) -> Order:
     """Anneal in rounds, as long as they take little beside what the best order found would.
 
-    The order is that of tables over these scopes, whatever their entries, so it is kept for the
-    next question about the same network.
+    Long ones from a higher temperature follow if that is much: orders near the best one may all be
+    worse. The order is that of tables over these scopes, whatever their entries, so it is kept for
+    the next question about the same network.
     """
     log_k = np.log2(np.array(sizes, dtype=float)).tolist()
     first = ContractionTree.from_order(greedy, scopes, late, log_k)
@@ -225,4 +229,11 @@ def _annealed(
         if log2_work < best.log2_work:
             stale *= best.log2_work - log2_work < _IMPROVEMENT
             best = Order(tree.order(), log2_work, tree)
+    price = first.price(_LONG_MOVES)
+    while price < _LONG_SHARE * 2.0**best.log2_work:
+        spent, seed = spent + price, seed + 1
+        if spent > _patience(best.log2_work, log2_first, max_work):
+            break
+        tree = first.annealed(_LONG_MOVES, _LONG_HOTTEST, seed)
+        best = min(best, Order(tree.order(), tree.log2_work(), tree), key=lambda o: o.log2_work)
     return best
