@@ -852,16 +852,18 @@ def test_orders_that_take_much_are_annealed_in_long_rounds(monkeypatch):
 
     monkeypatch.setattr(ContractionTree, "annealed", counted)
     monkeypatch.setattr(order, "_MOST_STALE", 1)
+    monkeypatch.setattr(order, "_LONG_MOVES", 8000)
     works = {}
     for n in (16, 28):
         order._annealed.cache_clear()
         rounds.clear()
         model = strike(Ising.lattice(np.zeros((n, n)), 0.4, periodic=False))
         found = order_of(model, max_work=2.0**36)
-        works[n] = [work for moves, hottest, work in rounds if (moves, hottest) == (32_000, 0.2)]
+        works[n] = [work for moves, hottest, work in rounds if (moves, hottest) == (8000, 0.2)]
         assert found.log2_work <= min(work for *_, work in rounds)
     order._annealed.cache_clear()
-    assert not works[16] and 1 <= len(works[28]) <= 3
+    assert not works[16]
+    assert 1 <= len(works[28]) <= 4
 
 
 def tangled(seed, n=60, m=75):

@@ -190,7 +190,8 @@ def test_ergo(tmp_path):
     np.testing.assert_allclose(np.exp(found.log_prob([[1, 2, 0], [0, 2, 0]])), expected)
     np.testing.assert_allclose(exact.log_partition(found), 0.0, atol=1e-12)
     names = "/* Names */\na b c\n/* Labels */\nn y  x y z  n y\n"
-    path, evidence = save(tmp_path, "b.erg", ERGO + names), save(tmp_path, "b.evid", "/* Evidence */\n1\n 1 2\n")
+    path = save(tmp_path, "b.erg", ERGO + names)
+    evidence = save(tmp_path, "b.evid", "/* Evidence */\n1\n 1 2\n")
     assert read_model(path).state_names == (("n", "y"), ("x", "y", "z"), ("n", "y"))
     seen = read_model(path, evidence=evidence)
     np.testing.assert_allclose(exact.log_partition(seen), np.log(0.25 * 0.7 + 0.75 * 0.25))
