@@ -7,6 +7,12 @@ where somebody would do that. PyMC's own steps get few draws where they are slow
 are rough there. Needs PyMC.
 
     python benchmarks/mixed.py [name ...]
+
+Simulation-based calibration: parameters and data are drawn from six small models 1,000 times, and
+the rank of the parameters among draws of the chain, which starts at them, must be uniform. NUTS is
+tuned on the first data; 9 draws, 15 steps apart. Some minutes.
+
+    python benchmarks/mixed.py calibration [ranks]
 """
 
 import logging
@@ -19,6 +25,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from scipy import stats
 
 from sklsb.pymc import DiscreteStep
 
@@ -221,6 +228,156 @@ def rate(model, own, n_draws, n_tune, names):
     return ess / (times[-1] - times[0])
 
 
+def draw_mixture(rng, n=15):
+    w, mu = rng.beta(2, 2), rng.normal([-2, 2], 1)
+    z = rng.binomial(1, w, n)
+    return {"w": w, "mu": mu, "z": z}, rng.normal(mu[z], 1)
+
+
+def small_mixture(data, n=15):
+    w, mu = pm.Beta("w", 2, 2), pm.Normal("mu", [-2, 2], 1)
+    pm.Normal("y", mu[pm.Bernoulli("z", w, shape=n)], 1, observed=data)
+
+
+def draw_occupancy(rng, n=15, visits=3):
+    psi, p = rng.beta(2, 2, 2)
+    z = rng.binomial(1, psi, n)
+    return {"psi": psi, "p": p, "z": z}, rng.binomial(visits, p * z)
+
+
+def small_occupancy(data, n=15, visits=3):
+    psi, p = pm.Beta("psi", 2, 2), pm.Beta("p", 2, 2)
+    pm.Binomial("y", visits, p * pm.Bernoulli("z", psi, shape=n), observed=data)
+
+
+def draw_change_point(rng, years=20):
+    early, late = rng.exponential(size=2)
+    at = rng.integers(0, years + 1)
+    y = rng.poisson(np.where(np.arange(years) < at, early, late))
+    return {"early": early, "late": late, "at": at}, y
+
+
+def small_change_point(data, years=20):
+    early, late = pm.Exponential("early", 1), pm.Exponential("late", 1)
+    at = pm.DiscreteUniform("at", 0, years)
+    pm.Poisson("y", pt.switch(np.arange(years) < at, early, late), observed=data)
+
+
+def draw_hidden_markov(rng, n=12):
+    stay, mu, z = rng.beta(4, 2, 2), rng.normal([-1, 1], 1), [rng.integers(2)]
+    for _ in range(n - 1):
+        z.append(z[-1] if rng.random() < stay[z[-1]] else 1 - z[-1])
+    return {"stay": stay, "mu": mu, "z": np.array(z)}, rng.normal(mu[z], 1)
+
+
+def small_hidden_markov(data, n=12):
+    stay, mu = pm.Beta("stay", 4, 2, shape=2), pm.Normal("mu", [-1, 1], 1)
+    z = pm.Bernoulli("z", 0.5, shape=n)
+    p = pt.stack([pt.stack([stay[0], 1 - stay[0]]), pt.stack([1 - stay[1], stay[1]])])
+    pm.Potential("moves", pt.log(p[z[:-1], z[1:]]).sum())
+    pm.Normal("y", mu[z], 1, observed=data)
+
+
+DESIGN = np.random.default_rng(8).normal(size=(12, 4))
+
+
+def draw_indicators(rng):
+    g, beta = rng.binomial(1, 0.4, 4), rng.normal(size=4)
+    return {"g": g, "beta": beta}, rng.normal(DESIGN @ (g * beta), 1)
+
+
+def small_indicators(data):
+    g, beta = pm.Bernoulli("g", 0.4, shape=4), pm.Normal("beta", 0, 1, shape=4)
+    pm.Normal("y", pt.as_tensor(DESIGN) @ (g * beta), 1, observed=data)
+
+
+def draw_crowd(rng, items=12, workers=3):
+    share, hit, false = rng.beta(2, 2), rng.beta(4, 2, workers), rng.beta(2, 4, workers)
+    z = rng.binomial(1, share, items)
+    y = rng.binomial(1, np.where(z[:, None], hit, false))
+    return {"share": share, "hit": hit, "false": false, "z": z}, y
+
+
+def small_crowd(data, items=12, workers=3):
+    share = pm.Beta("share", 2, 2)
+    hit, false = pm.Beta("hit", 4, 2, shape=workers), pm.Beta("false", 2, 4, shape=workers)
+    z = pm.Bernoulli("z", share, shape=items)
+    pm.Bernoulli("y", pt.switch(z[:, None], hit, false), observed=data)
+
+
+CALIBRATED = {
+    "mixture": (small_mixture, draw_mixture),
+    "occupancy": (small_occupancy, draw_occupancy),
+    "change point": (small_change_point, draw_change_point),
+    "hidden Markov": (small_hidden_markov, draw_hidden_markov),
+    "indicators": (small_indicators, draw_indicators),
+    "crowd labels": (small_crowd, draw_crowd),
+}
+
+
+def values_of(model, truth):
+    """Return values of all free variables on the scales on which PyMC draws them."""
+    point = {}
+    for rv, value in model.rvs_to_values.items():
+        if rv in model.free_RVs:
+            x = np.asarray(truth[rv.name])
+            if value.name.endswith("_logodds__"):
+                x = np.log(x) - np.log1p(-x)
+            elif value.name.endswith("_log__"):
+                x = np.log(x)
+            point[value.name] = x.astype(value.dtype)
+    return point
+
+
+def ranks(make, draw, n_ranks, n_draws=9, thin=15, n_tune=500, seed=0):
+    """Return ranks of all elements of all variables, shape (n_ranks, elements), and their names."""
+    rng, found = np.random.default_rng(seed), []
+    with pm.Model() as model:
+        make(pm.Data("data", draw(rng)[1]))
+        block = discrete(model)
+        steps = [pm.NUTS([rv for rv in model.free_RVs if rv not in block]), DiscreteStep(block)]
+    for turn in range(n_ranks + 1):
+        truth, data = draw(rng)
+        model.set_data("data", data)
+        point = start = values_of(model, truth)
+        steps[1].setup_chain(rng, 0, 1)
+        if turn == 0:
+            steps[0].setup_chain(rng, n_tune, 1)
+        below = {name: np.zeros(x.shape) for name, x in start.items()}
+        for i in range(n_draws * thin if turn else n_tune):
+            for step in steps:
+                point, _ = step.step(point)
+            if i % thin == thin - 1:
+                for name, x in point.items():  # ties are broken by chance
+                    ties = (x == start[name]) * (rng.random(x.shape) < 0.5)
+                    below[name] += (x < start[name]) + ties
+        if turn:
+            found.append(np.concatenate([x.ravel() for x in below.values()]))
+        else:
+            steps[0].stop_tuning()
+    names = [name for name, x in below.items() for _ in range(x.size)]
+    continuous = np.array([np.dtype(model[n].dtype).kind == "f" for n in map(bare, names)])
+    return np.array(found, int)[:, continuous], [
+        n for n, c in zip(names, continuous, strict=True) if c
+    ]
+
+
+def bare(name):
+    return name.removesuffix("_logodds__").removesuffix("_log__")
+
+
+def calibration(n_ranks):
+    warnings.simplefilter("ignore")
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    for name, (make, draw) in CALIBRATED.items():
+        start = time.process_time()
+        found, names = ranks(make, draw, n_ranks)
+        p = [stats.chisquare(np.bincount(one, minlength=10)).pvalue for one in found.T]
+        took = time.process_time() - start
+        each = ", ".join(f"{bare(n)} {q:.3f}" for n, q in zip(names, p, strict=True))
+        print(f"{name:15}{took:7.0f} s  least p {min(p):.4f} of {len(p)}: {each}", flush=True)
+
+
 def main(names):
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
@@ -240,4 +397,7 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["calibration"]:
+        calibration(int((sys.argv[2:] or [1000])[0]))
+    else:
+        main(sys.argv[1:])

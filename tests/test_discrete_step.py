@@ -509,8 +509,8 @@ def test_sizes_bounds_and_zeros_of_present_data_are_used():
     with model:
         pm.set_data({"most": [2, 3, 1], "weights": np.ones((2, 3))})
     step.setup_chain(np.random.default_rng(0), 0, 1)
-    assert (step._block.high.tolist(), step.structure_.width) == ([2, 3, 1], 3)
     assert steps(step, model.initial_point(), 3)["k"].shape == (3,)
+    assert (step._block.high.tolist(), step.structure_.width) == ([2, 3, 1], 3)
 
 
 def test_present_data_are_used():

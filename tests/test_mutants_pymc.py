@@ -107,7 +107,7 @@ MUTANTS = {
     ),
     "data as they were": Mutant(
         "pymc/block.py",
-        "            self._read(self._model.initial_point())\n",
+        "            self._read(point)\n",
         "            pass\n",
         check_data,
         ".",

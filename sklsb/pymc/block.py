@@ -186,11 +186,13 @@ class Block:
         shared = [v for v in used if isinstance(v, SharedVariable)]
         return [v.get_value() for v in shared if isinstance(v.type, TensorType)]
 
-    def refresh(self) -> None:
-        """Take the present data of the model."""
+    def refresh(self, point: Point) -> bool:
+        """Take the present data of the model, and return whether they changed."""
         before, self._data = self._data, self._present()
-        if not all(map(np.array_equal, before, self._data)):
-            self._read(self._model.initial_point())
+        changed = not all(map(np.array_equal, before, self._data))
+        if changed:
+            self._read(point)
+        return changed
 
     @cached_property
     def names(self) -> list[str]:

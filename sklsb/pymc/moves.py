@@ -32,6 +32,8 @@ class Move(ABC):
         Of a step.
     every : int
         It has its turn at each so many steps.
+    exact : bool
+        Whether draws are right whatever outputs see.
     learns : bool
         Whether a step may change what was learned: while tuning only.
     learned : ndarray, empty if nothing is
@@ -42,6 +44,7 @@ class Move(ABC):
     n_colours = 1
     n_evaluations: int
     every = 1
+    exact = False
     learns = True
     learned: Floats = np.zeros(0)
 
@@ -105,12 +108,12 @@ class Colours(Move):
         self.n_colours = len(self.colours)
         self.n_values = [block.high[c.sites] - block.low[c.sites] + 1 for c in self.colours]
         self.n_evaluations = sum(int(k.max()) for k in self.n_values)
-        if self.n_colours == sites.size:  # the present value is known
+        self.exact = self.n_colours == sites.size
+        if self.exact:  # the present value is known
             self.n_evaluations += 1 - sites.size
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
-        x, check = x.copy(), check and self.n_colours < self.sites.size
-        here: float | None = None
+        x, here = x.copy(), None
         for colour, k in zip(self.colours, self.n_values, strict=True):
             if colour.sites.size == 1 and not check:
                 here = self._one(int(colour.sites[0]), int(k[0]), x, here, given, rng)
@@ -288,7 +291,7 @@ class Elimination(Move):
 class Balanced(Move):
     """Locally balanced single changes: each knows log p of all states one change away."""
 
-    name = "lsb"
+    name, exact = "lsb", True
 
     def __init__(self, block: Block, sites: Ints):
         self.block, self.sites = block, sites

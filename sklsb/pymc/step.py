@@ -186,6 +186,7 @@ class DiscreteStep(BlockedStep):
             )
         self.vars = _block(model, vars)
         self.method, self.blocked, self.tune, self.n_steps = method, blocked, True, 0
+        self._begins = False
         self.rng = get_random_generator(rng)
         rvs = [model.values_to_rvs[v] for v in self.vars]
         self._block = Block(model, rvs, initial_point)
@@ -210,6 +211,12 @@ class DiscreteStep(BlockedStep):
     def step(self, point: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Draw the block given all other variables."""
         block = self._block
+        if self._begins:
+            self._begins = False
+            if block.refresh(point):
+                self._joined = []
+                self._still = np.ones(block.n_sites, bool)
+                self._arrange()
         given, before = block.given(point), block.flat(point)
         check = block.vague or self.n_steps < _FIRST_CHECKS or self.n_steps % _CHECK_EVERY == 0
         turn = [move for move in self._moves if self.n_steps % move.every == 0]
@@ -217,7 +224,7 @@ class DiscreteStep(BlockedStep):
         while left:
             left[0].learns = self.tune
             try:
-                x = left[0].draw(x, given, self.rng, check)
+                x = left[0].draw(x, given, self.rng, check and not left[0].exact)
                 del left[0]
             except Surprise as found:
                 self._join(found.outputs)
@@ -230,11 +237,10 @@ class DiscreteStep(BlockedStep):
         return block.put(x, point), [{"moved": float((x != before).mean())}]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain: forget what was learned, and take the present data of the model."""
+        """Begin a chain: forget what was learned; the first step takes the present data."""
         super().setup_chain(rng, tune, draws)
-        self.tune, self.n_steps = tune > 0, 0
-        self._block.refresh()
-        self._still = np.ones(self._block.n_sites, bool)
+        self.tune, self.n_steps, self._begins = tune > 0, 0, True
+        self._still[:] = True
         self._arrange()
 
     @property
