@@ -59,9 +59,7 @@ class Block:
     ----------
     n_sites : int
     low, high : ndarray of int, shape (n_sites,)
-        Lowest and highest values, +-2**52 where there is none or it varies.
-    moving : bool
-        Whether bounds depend on other variables; `bounds` has them.
+        Lowest and highest values, +-2**52 where there is none or it varies; `bounds` has those.
     degree : ndarray of int
         The degree of each output as a polynomial of the sites, or a large number.
     vague : bool
@@ -114,7 +112,6 @@ class Block:
         self._inputs = [flat, *others], outputs[0]
         self.log_p = Compiled(*self._inputs)
         self._bounds = Compiled([flat, *others], outputs[1]) if limits else None
-        self.moving = bool(limits)
         self.__dict__.pop("total", None)
         self.__dict__.pop("names", None)
 
@@ -122,12 +119,9 @@ class Block:
         """Return a graph of the bounds, if some vary, and those that do not."""
         lines = []
         for rv, of in zip(rvs, sites.values(), strict=True):
-            pair = [-FAR if one is None else one for one in (ends(rv) or (-FAR, FAR))]
-            low, high = (pair[0], FAR if (ends(rv) or (0, None))[1] is None else pair[1])
-            lines += [
-                pt.broadcast_to(pt.as_tensor(e).astype("int64"), of.shape).ravel()
-                for e in (low, high)
-            ]
+            for end, far in zip(ends(rv) or (None, None), (-FAR, FAR), strict=True):
+                given = pt.as_tensor(far if end is None else end).astype("int64")
+                lines.append(pt.broadcast_to(given, of.shape).ravel())
         lines = self._model.replace_rvs_by_values(lines)
         varies, _ = dependents(lines, inputs)
         evaluate = pytensor.function(
@@ -197,13 +191,10 @@ class Block:
     @cached_property
     def names(self) -> list[str]:
         """Names of the sites."""
-        shapes = [shape for _, _, shape, _ in self.parts]
-        labels = [
-            dims_and_labels(self._model, rv, s)[1] for rv, s in zip(self._rvs, shapes, strict=True)
-        ]
-        return [
-            n for rv, at in zip(self._rvs, labels, strict=True) for n in site_names(rv.name, at)
-        ]
+        found = []
+        for rv, (_, _, shape, _) in zip(self._rvs, self.parts, strict=True):
+            found += site_names(rv.name, dims_and_labels(self._model, rv, shape)[1])
+        return found
 
     # ----------------------------------------------------------------- sums
 
@@ -230,13 +221,12 @@ class Block:
         for turn in range(_N_PROBES):
             low, high = self.bounds(x, given)
             if turn:
-                near = np.maximum(low, x - 2), np.minimum(high, x + 2)
-                small = high - low < MOST_VALUES
-                x = rng.integers(np.where(small, low, near[0]), np.where(small, high, near[1]) + 1)
-                given = [
-                    np.asarray(g + 0.1 * rng.standard_normal(g.shape)) if g.dtype.kind == "f" else g
-                    for g in given
-                ]
+                far = high - low >= MOST_VALUES
+                near = np.where(far, np.maximum(low, x - 2), low)
+                x = rng.integers(near, np.where(far, np.minimum(high, x + 2), high) + 1)
+                for g in given:
+                    if g.dtype.kind == "f":
+                        g += 0.1 * rng.standard_normal(g.shape)
             base = self.log_p(x, *given)
             for i in range(self.n_sites):
                 y = x.copy()

@@ -57,9 +57,8 @@ class Structure:
 
     def __str__(self) -> str:
         n = len(self.names)
-        how = (
-            f"probed, because of {', '.join(self.probed)}" if self.probed else "read off the graph"
-        )
+        probed = f"probed, because of {', '.join(self.probed)}"
+        how = probed if self.probed else "read off the graph"
         lines = [
             f"{n} sites, {self.n_terms} elements of terms of log p, {how}",
             f"an element sees at most {self.width} of the sites; {len(self.scopes)} different sets",
@@ -67,13 +66,11 @@ class Structure:
         for name, sites, n_colours, n_evaluations in self.groups:
             first, last = self.names[sites[0]], self.names[sites[-1]]
             which = first if len(sites) == 1 else f"{len(sites)} sites, {first} to {last}"
-            lines.append(
-                f'"{name}": {which}; colours: {n_colours}; evaluations a step: {n_evaluations}'
-            )
+            lines.append(f'"{name}": {which}; colours: {n_colours}; ')
+            lines[-1] += f"evaluations a step: {n_evaluations}"
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
 
 @dataclass_state
