@@ -4,7 +4,7 @@ Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
 """
 
 import re
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
 _MOST_NODES, _MOST_BARS = 300, 80
 # Points between nodes that names need, the smallest node with a name, and growth of a figure.
 _LABEL, _LEAST_NAMED, _LARGEST = 60.0, 20.0, 2.5
+_YES = {"yes", "true", "present", "positive"}
 _POSITIVE, _NEGATIVE = "#2a6fbb", "#c8452f"
 
 
@@ -74,10 +75,16 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
     return found
 
 
+def _main(values: Sequence[Any]) -> int:
+    """Return the place of the value that is shown alone: "yes" or the like, or the last one."""
+    return next((k for k, v in enumerate(values) if str(v).lower() in _YES), len(values) - 1)
+
+
 def _shown(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
     """Return the place of the value whose probability colours each node."""
-    shown, has = target.cardinalities - 1, 0
-    if len({names_of_values(target, i)[-1] for i in range(target.n_sites)}) > 1:
+    names = [names_of_values(target, i) for i in range(target.n_sites)]
+    shown, has = np.array([*map(_main, names)], dtype=np.int64), 0
+    if len({own[k] for own, k in zip(names, shown, strict=True)}) > 1:
         shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
     for i in range(target.n_sites) if state is not None else ():
         try:
@@ -113,8 +120,9 @@ def graph(
         Of `sklsb.exact.marginals`, a prepared plan or `sklsb.diagnostics.marginals`. Nodes are
         white without.
     state : value, optional
-        Whose probability is shown, by name, where variables have it. By default the last value of
-        each variable, or where these have different names, the observed one.
+        Whose probability is shown, by name, where variables have it. By default "yes", "true",
+        "present" or "positive", else the last value of each variable; or where these have different
+        names, the observed one.
     layout : dict or callable, optional
         Places of the variables by name, or a layout of networkx. By default a grid for a grid, a
         column for each slice after `MarkovNetwork.unroll`, parents above their children for
@@ -285,27 +293,23 @@ def _arrow(
     """Draw an arrow, bent if it would run through other nodes."""
     from matplotlib.patches import FancyArrowPatch
 
-    start, end = at[[*edge]]
-    others = np.delete(at, edge, axis=0)
+    (start, end), others = at[[*edge]], np.delete(at, edge, axis=0)
     t = np.linspace(0.0, 1.0, 30)[:, np.newaxis]
-    straight = start + t * (end - start)
-    aside = 2 * t * (1 - t) * (end - start)[::-1] * [1, -1]
-    free = {
-        bend: np.hypot(*(others[:, np.newaxis] - straight - bend * aside).T).min(initial=size)
-        for bend in (0.0, 0.2, -0.2, 0.4, -0.4)
-    }
-    bend = next(
-        (bend for bend, room in free.items() if room > 0.6 * size),
-        max(free, key=lambda bend: free[bend]),
+    bends = np.array([0.0, 0.2, -0.2, 0.4, -0.4])[:, np.newaxis, np.newaxis]
+    paths = start + t * (end - start) + bends * 2 * t * (1 - t) * (end - start)[::-1] * [1, -1]
+    room = np.linalg.norm(paths[:, :, np.newaxis] - others, axis=-1).min(axis=(1, 2), initial=size)
+    bend = bends.ravel()[np.minimum(room, 0.6 * size).argmax()]  # the first with room enough
+    arrow = FancyArrowPatch(
+        *(places[i] for i in edge),
+        arrowstyle="-|>",
+        connectionstyle=f"arc3,rad={bend}",
+        mutation_scale=9 + 2 * style["linewidth"],
+        shrinkA=size / 2,
+        shrinkB=size / 2,
+        zorder=1,
+        **style,
     )
-    style |= {
-        "shrinkA": size / 2,
-        "shrinkB": size / 2,
-        "mutation_scale": 9 + 2 * style["linewidth"],
-    }
-    ends = [places[i] for i in edge]
-    bent = f"arc3,rad={bend}"
-    ax.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", connectionstyle=bent, zorder=1, **style))
+    ax.add_patch(arrow)
 
 
 def _label(name: Any) -> str:
@@ -321,8 +325,8 @@ def marginals(
 ) -> Any:
     """Draw probabilities with two standard errors, those before evidence beside them.
 
-    Of variables with two values the last one is shown; ``variables`` are names, for at most 80
-    bars. A ValueError says what cannot be shown.
+    Of two values "yes" or the like is shown, else the last one; ``variables`` are names, for at
+    most 80 bars. A ValueError says what cannot be shown.
     """
     tables = [to_frame(found) for found in (after, before) if found is not None]
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
@@ -331,13 +335,15 @@ def marginals(
             f"after has {len(rows)} values of variables, and before {len(others[0])}, or of other "
             "variables; give marginals of one target."
         )
-    count = Counter(v for v, _ in rows)
-    unknown = [v for v in variables or () if v not in count]
+    of: dict[Any, list[Any]] = {}
+    for variable, value in rows:
+        of.setdefault(variable, []).append(value)
+    unknown = [v for v in variables or () if v not in of]
     kept = [
         k
-        for k, (v, _) in enumerate(rows)
+        for k, (v, value) in enumerate(rows)
         if (variables is None or v in variables)
-        and not (count[v] == 2 and k + 1 < len(rows) and rows[k + 1][0] == v)
+        and (len(of[v]) != 2 or value == of[v][_main(of[v])])
     ]
     if unknown or not 0 < len(kept) <= _MOST_BARS:
         why = f"and there is no {unknown[0]!r}" if unknown else f"which makes {len(kept)} bars"

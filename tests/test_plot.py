@@ -71,6 +71,11 @@ def test_values_that_some_variables_have():
     assert len(plot.marginals(plan.marginals(None, ["cold"])).patches) == 1
     with pytest.raises(ValueError, match="state is 'maybe'"):
         plot.graph(network, found, state="maybe")
+    # The first of two values, if it is the one that people mean.
+    flu = MarkovNetwork.from_tables({"flu": {"Yes": 0.2, "No": 0.8}, "sex": {"f": 0.4, "m": 0.6}})
+    bars = plot.marginals(exact.marginals(flu))
+    assert [t.get_text() for t in bars.get_yticklabels()] == ["flu = Yes", "sex = m"]
+    assert plot.graph(flu, exact.marginals(flu)).texts[0].get_text() == "flu:\nYes"
     # Where all share their values, an observed absence is pale.
     given = TREE.condition({1: -1})
     ax = plot.graph(given, exact.marginals(given))
