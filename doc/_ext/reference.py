@@ -42,7 +42,7 @@ def described(obj, called):
     """Return the entries of the docstring that another one refers to."""
     module = importlib.import_module(getattr(obj, "__module__", None) or "sklsb")
     cls = getattr(module, getattr(obj, "__qualname__", "").partition(".")[0], None)
-    for room in (sklsb, sklsb.exact, module, cls):
+    for room in (sklsb, sklsb.exact, cls, module):
         found = getattr(room, called.removeprefix("sklsb.exact."), None)
         if found is not None and found is not obj:
             return entries(inspect.getdoc(found))
@@ -55,11 +55,13 @@ def complete(app, what, name, obj, options, lines):
     for line in lines:
         match = _ELSEWHERE.fullmatch(line)
         if match and made:
-            known, names = described(obj, match[1]), made.pop().partition(" : ")[0].split(", ")
+            known, head = described(obj, match[1]), made.pop()
+            names = head.partition(" : ")[0].split(", ")
             for entry in filter(known.get, names):
                 made += known[entry]
-            if left := [entry for entry in names if entry not in known]:
-                made += [", ".join(left), line]
+            left = [entry for entry in names if entry not in known]
+            if left:
+                made += [head if left == names else ", ".join(left), line]
         else:
             made.append(line)
     titles = pages(app.srcdir)
