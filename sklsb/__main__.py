@@ -109,7 +109,7 @@ def _is_state(target: Any, names: Any, variable: Any, value: str) -> bool:
 
 
 def _parted(word: str, sites: Any, states: Any) -> tuple[str, str]:
-    """Return name and value, either of which may hold a sign of equality."""
+    """Return name and value; either may contain an equals sign."""
     found = [(word[:i], word[i + 1 :]) for i, sign in enumerate(word) if sign == "="]
     if not found:
         raise CommandError(f"--observe is {word!r}; give NAME=VALUE.")
@@ -344,7 +344,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _digits(value: float) -> str:
-    """Return all digits of a whole number, or those of a float that rounding leaves."""
+    """Return all digits of a whole number, or the digits of a float that rounding leaves."""
     return f"{value:.0f}" if value.is_integer() and abs(value) <= 2**53 else f"{value:.15g}"
 
 
@@ -510,7 +510,7 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
 
     Returns
     -------

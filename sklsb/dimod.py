@@ -32,13 +32,13 @@ except ImportError as error:
 __all__ = ["SklsbSampler", "to_dimod"]
 
 _METHODS = ("boltzmann", "exact", "tempering", "anneal")
-# Draws of tempering: at least so many of each chain, so that chains can be compared.
+# Least number of draws of each chain with tempering, so that chains can be compared.
 _N_CHAINS, _FEWEST = 4, 256
 # A factor of e to more than this is not a number.
 _LARGEST_EXPONENT = 700.0
 
 
-# States, of shape (num_reads, n_sites), and what is known of them.
+# States, of shape (num_reads, n_sites), and facts about them.
 _Drawn = tuple[States, dict[str, Any]]
 
 
@@ -301,7 +301,7 @@ def _tempered(target: Target, n: int, seconds: None, seed: Any) -> _Drawn:
 
 
 def _of_chains(sampler: BaseSampler, winner: BaseSampler) -> dict[str, Any]:
-    """Return what is known of chains: no R-hat after few draws, as after a Ctrl-C."""
+    """Return R-hat and the like of chains; no R-hat after few draws, as after a Ctrl-C."""
     known = {}
     if isinstance(winner, ParallelTempering):
         known = {"log_z": float(winner.log_z_), "log_z_error": float(winner.log_z_error_)}

@@ -199,7 +199,7 @@ def graph(
         p = np.asarray(marginals["p"]) if "p" in marginals else np.zeros(0)
         if p.shape != (*target.shape, len(target.values)):
             raise ValueError(
-                f"marginals has p of shape {p.shape}; give those of this target, of shape "
+                f"marginals has p of shape {p.shape}; give marginals of this target, of shape "
                 f"{(*target.shape, len(target.values))}."
             )
         p = p.reshape(target.n_sites, -1)
@@ -422,7 +422,7 @@ def overlaps(draws: xr.Dataset, *, ax: Any = None) -> Any:
 
 
 def energies(draws: xr.Dataset, *, ax: Any = None) -> Any:
-    """Draw the histogram of log p of each chain; those of chains that agree are alike."""
+    """Draw the histogram of log p of each chain; chains that agree have similar ones."""
     lp = _series(draws, "lp")
     names = [f"chain {c}" for c in as_draws(draws)["chain"].values] if "chain" in draws else [None]
     ax = _histogram(ax, list(lp), names, "log p", 40)

@@ -11,7 +11,7 @@ _MOST_SHOWN, _MOST_ROWS = 120, 30
 
 
 def table(rows: Iterable[Sequence[Any]], header: Sequence[Any] = ()) -> str:
-    """Return rows as a table, of which the first column names the row."""
+    """Return rows as a table whose first column names the row."""
 
     def cells(kind: str, row: Sequence[Any]) -> str:
         texts = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in row]

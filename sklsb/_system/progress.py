@@ -247,7 +247,7 @@ class Progress:
 
 
 class Told(Progress):
-    """A phase of rounds, each of which writes a row of a table."""
+    """A phase of rounds; each writes a row of a table."""
 
     def __init__(self, verbose: int, what: str = "burn-in"):
         super().__init__(verbose, what, unit="rounds")

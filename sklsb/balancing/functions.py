@@ -165,7 +165,7 @@ class BalancingFunction(ABC):
         return Tabulated(self.table())
 
     def plot(self, ax: Any = None, u_max: float = 10.0, label: str | None = None) -> Any:
-        """Plot the even part beside those of the four fixed functions.
+        """Plot the even part beside the four fixed functions.
 
         Parameters
         ----------
@@ -485,7 +485,7 @@ class Lipschitz(LearnableFunction):
         Form of psi: "knots" is linear between its values at 41 places on [0, 32]; "network" has
         one hidden layer of 10 hyperbolic tangents on v / (1 + v) (31 parameters).
     theta : array_like, optional
-        Parameters; those of psi = 0, or g(t) = sqrt(t), if not given.
+        Parameters; by default psi = 0, which is g(t) = sqrt(t).
     """
 
     def __init__(

@@ -54,7 +54,7 @@ def _child(parent: np.random.SeedSequence, *key: int) -> np.random.Generator:
 
 
 def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator]:
-    """Return independent streams of n chains, the first of which has number ``first``."""
+    """Return independent streams of n chains, numbered from ``first``."""
     parent = seed_sequence(random_state)
     return [_child(parent, _PACKAGE, c) for c in range(first, first + n)]
 
@@ -69,7 +69,7 @@ def uniforms(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64
 
 
 class Streams:
-    """The streams of some chains, the first of which has number ``first`` among all chains."""
+    """The streams of some chains, numbered from ``first`` among all chains."""
 
     first = 0
 

@@ -141,7 +141,7 @@ def _load_entry_points() -> None:
 
 
 def formats() -> dict[str, Format]:
-    """Return the known formats by name: those of sklsb, of entry points and of `register`."""
+    """Return the known formats by name: built in, of entry points and of `register`."""
     _load_entry_points()
     return dict(sorted(_FORMATS.items()))
 

@@ -165,7 +165,7 @@ def cnf_model(path: PathLike) -> Model:
     """Return tables that are 1 at the models of a formula, times the weights of literals.
 
     The names of variables are 1, 2, ... A clause of more than 12 literals is divided by variables
-    after these, each of which is the disjunction of the literals before.
+    after these; each is the disjunction of the literals before.
     """
     formula = read_cnf(path)
     n, tables = formula.n_variables, []

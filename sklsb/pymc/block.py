@@ -30,7 +30,7 @@ Point = Mapping[str, Any]
 FAR = 1 << 52
 # Sites with more values than this are drawn by slices; with more than the other, by slices alone.
 SLICED, MOST_VALUES = 16, 256
-# Where the graph does not say what sees what, so many values of log p may be spent to find out.
+# Values of log p that may be spent to find out what sees what where the graph does not say.
 _MOST_PROBES, _N_PROBES = 20_000, 3
 
 

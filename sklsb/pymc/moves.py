@@ -31,7 +31,7 @@ class Move(ABC):
     n_colours, n_evaluations : int
         Of a step.
     every : int
-        It has its turn at each so many steps.
+        Steps from one of its turns to the next.
     exact : bool
         Whether draws are right whatever outputs see.
     learns : bool
@@ -139,7 +139,7 @@ class Colours(Move):
         x[s] = low + new
 
     def _one(self, i: int, k: int, x: Ints, here: float | None, given: Given, rng: Any) -> float:
-        """Draw one site by values of log p as a whole, of which that here may be known."""
+        """Draw one site by values of the whole log p; the present value may be known."""
         low, total = int(self.block.low[i]), self.block.total
         now, log_p = int(x[i]) - low, np.empty((k, 1))
         log_p[now] = total(x, *given) if here is None else here

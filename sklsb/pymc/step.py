@@ -20,7 +20,7 @@ from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
 _FIRST_CHECKS, _CHECK_EVERY = 3, 100
-# Steps until sites that never could change are told of.
+# Steps until a warning names sites that never could change.
 _UNTIL_TOLD = 200
 # Draws of the whole block at once may take so many times as long as draws by colour, where
 # neighbours depend: in table entries, with what an output, a table, a draw take.
@@ -104,7 +104,7 @@ class DiscreteStep(BlockedStep):
         variables are drawn by slices, colour by colour, whatever the method, and those with up to
         256 values from all of them now and then.
     model : pymc.Model, optional
-        By default that of the context.
+        By default the model of the context.
     rng : int, Generator or None
         `pymc.sample` gives each chain a generator of its own.
     initial_point : dict, optional

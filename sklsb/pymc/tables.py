@@ -11,14 +11,14 @@ from scipy.sparse import csr_array
 from sklsb.pymc.block import Block, Floats, Given, Ints
 from sklsb.targets._graphs import colors
 
-# Tables are over so many sites, and have so many entries, at most.
+# Largest number of sites and of entries of a table.
 _MOST_SITES, _MOST_ENTRIES = 6, 4096
 # Values of log p taken to turn a model into tables.
 _MOST_TAKEN = 20_000
 
 
 def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
-    """Return classes of sites, no two of which are in one of the sets, or of those at rows."""
+    """Return classes of sites: no two of a class share a set, or one of the sets at rows."""
     sets = (block.sets if rows is None else block.sets[rows])[:, sites].astype(np.int64).tocsr()
     if np.diff(sets.indptr).max(initial=0) == sites.size:
         return [*sites[:, None]]
@@ -29,7 +29,7 @@ def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
 class Tables:
     """Tables of the outputs that see few sites, filled for all sets of some colours at once.
 
-    ``rows`` are those of ``block.sets`` that count; all, if it is None.
+    ``rows`` selects sets of ``block.sets``; None selects all.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Tables:
         self._lay_out(colour[sites])
 
     def _assign(self, scopes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Count each set of sites to a table that has them all, and return those of the tables."""
+        """Assign each set of sites to a table that has them all; return the sites of the tables."""
         kept, at_site = list[tuple[int, ...]](), dict[int, set[int]]()
         table_of = np.zeros(self.block.sets.shape[0], np.int64)  # 0: none
         for row, scope in sorted(scopes.items(), key=lambda item: -len(item[1])):

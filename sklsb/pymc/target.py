@@ -296,7 +296,7 @@ def _frozen(variable: Any) -> Any:
 
 
 def _variable(model: Any, rv: Any, shape: tuple[int, ...], bounds: Any) -> _Variable:
-    """Describe a free variable; bounds are those of the user, or None."""
+    """Describe a free variable; ``bounds`` are given by the user, or None."""
     dims, labels = dims_and_labels(model, rv, shape)
     pair = _support(rv) if bounds is None else bounds
     try:

@@ -74,7 +74,7 @@ def fitted_challengers(
 def eliminated(
     target: Target, work: float, seed: int, settings: dict[str, Any]
 ) -> EliminationSampler | None:
-    """Return a fitted sampler of independent draws, if that takes about so many nanoseconds."""
+    """Return a fitted sampler of independent draws, if that takes about this many nanoseconds."""
     most = max(_LEAST_ENTRIES, work / TABLE_ENTRY)
     if not elimination_fits(target, most):
         return None

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-# The number is that of the format.
+# The number of the format.
 _MAGIC, _DIGEST = b"sklsb 1\n", 32
 _HEAD = len(_MAGIC) + _DIGEST
 _ALIGNED = 16
@@ -198,7 +198,7 @@ class _Decoder:
             case "object":
                 return self._object(*inside)
         k = len(self._seen)
-        self._seen.append(None)  # its place comes before those of its parts
+        self._seen.append(None)  # its place comes before its parts
         self._seen[k] = _MADE_FROM[kind](self(inside))
         return self._seen[k]
 

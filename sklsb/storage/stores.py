@@ -120,7 +120,7 @@ class Variable:
 class Store:
     """A store that draws are written to.
 
-    ``settings`` never change: thin, and the variables. ``attrs`` are those of the draws.
+    ``settings`` never change: thin, and the variables. ``attrs`` belong to the draws.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any], attrs: dict[str, Any], coords: Coords):

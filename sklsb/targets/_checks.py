@@ -254,7 +254,7 @@ def _check_touched(n_bytes: int) -> None:
 def touched_near(
     near: Any, n_moves: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """List the moves that each move touches if it touches those of the sites ``near`` its own."""
+    """List the moves that each move touches: the moves of the sites ``near`` its own."""
     _check_touched(4 * int(n_moves @ (near @ n_moves)))
     site = np.repeat(np.arange(n_moves.size), n_moves)
     touched = near[site][:, site]

@@ -333,7 +333,7 @@ def read(
     normalize: bool,
     of_slices: bool = False,
 ) -> dict[Any, Whole]:
-    """Read all tables; those of slices are called (variable, 0) and (variable, 1)."""
+    """Read all tables; in slices, variables are called (variable, 0) and (variable, 1)."""
     for what, given in (("tables", tables), ("parents", parents), ("state_names", state_names)):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
@@ -347,7 +347,7 @@ def read(
         raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
     _check_parents(found)
     own = {
-        # The values of a slice are those of all.
+        # All slices have the same values.
         name[0] if of_slices and name in found else name: plain(values)
         for name, values in (state_names or {}).items()
     }

@@ -66,7 +66,7 @@ class Ising(GraphTarget):
         Fields h; zero if not given. A Series is put in the order of the sites by its labels, which
         are their names if the couplings have none.
     names : iterable, optional
-        Names of the sites, distinct and hashable, in place of those of the couplings.
+        Names of the sites, distinct and hashable, in place of names in the couplings.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Ising(GraphTarget):
     ------
     ValueError
         If the couplings are not square or not symmetric, a coupling or field is not finite, or
-        those of a site sum to more than 1e303.
+        the terms of a site sum to more than 1e303.
     TypeError
         If the couplings or fields are not real numbers, or the graph is directed.
 
@@ -229,7 +229,7 @@ class Ising(GraphTarget):
             logs = image_field(image, levels, noise_sd, missing, "levels")
             if logs.shape[2] != 2:
                 raise ValueError(
-                    f"levels has {logs.shape[2]} entries; give those of black and of white, or "
+                    f"levels has {logs.shape[2]} entries; give the level of black and of white, or "
                     "take Potts.from_image for more values."
                 )
             return cls.lattice(0.5 * (logs[:, :, 1] - logs[:, :, 0]), coupling, periodic)

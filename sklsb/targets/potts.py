@@ -40,9 +40,9 @@ class Potts(GraphTarget):
         Field h of each value at each site, finite or -inf; k is from 2 to 32,768. The rows of a
         data frame are put in order by their labels, and its columns are the names of the values.
     names : iterable, optional
-        Names of the sites, distinct and hashable, in place of those of the couplings.
+        Names of the sites, distinct and hashable, in place of names in the couplings.
     state_names : iterable, optional
-        Names of the k values, in place of those of the field.
+        Names of the k values, in place of names in the field.
 
     Attributes
     ----------

@@ -287,7 +287,7 @@ class VariableSelection(Target):
     def _factor(self, included: NDArray[np.intp]) -> tuple[Array, Array, Array]:
         """QR of the included columns over sqrt(ridge) I; and y over 0, rotated by Q, and its rest.
 
-        The first axis is that of ``included``, shape (models, k).
+        Row i belongs to row i of ``included``; shape (models, k).
         """
         columns = np.moveaxis(self._data[:, included], 0, 1)
         y = np.broadcast_to(self._data[:, -1:], (*columns.shape[:2], 1))

@@ -44,7 +44,7 @@ class _Chosen(np.random.Generator):
         self.numbers, self.used = np.empty(0), 0
 
     def choose(self, numbers: Array) -> None:
-        # Not 0, of which steps take logarithms.
+        # Not 0, as steps take logarithms.
         self.numbers, self.used = np.maximum(numbers, 2.0**-54), 0
 
     def _map(self, function: Callable[..., Any], size: Any, *args: Any) -> Any:

@@ -169,7 +169,7 @@ class Entrant(Runs):
     def own_time(self) -> float:
         """The time of the sites by the variances that this candidate has seen itself.
 
-        By those of all together, candidates that stay in different modes would all be slow.
+        By pooled variances, candidates that stay in different modes would all be slow.
         """
         return np.inf if self.measured is None else Pool([self], None).times(self)[0].time
 
@@ -266,7 +266,7 @@ class Contest(Race):
         return self.outcome([*self.entrants])._replace(robust=(), learned=())
 
     def difference(self, name: str) -> Difference:
-        """Compare a candidate's marginals with those of all others that ran for long enough."""
+        """Compare a candidate's marginals with all others that ran for long enough."""
         own, none = self.entrants[name], Difference("", 0.0, 1.0, self.sites[:0])
         if not own.is_long:
             return none

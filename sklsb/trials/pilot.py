@@ -22,7 +22,7 @@ from sklsb.trials.draws import some_of
 from sklsb.trials.race import Outcome, Race, Runs, places
 
 Array = NDArray[np.float64]
-# Nats below the best at which a candidate is no longer told from worse ones.
+# Nats below the best beyond which candidates count as equally bad.
 _LEAST_EXPECTED = 4.0
 # Nats by which a function may fall below any monotone one, and by which the proposals of variables
 # may fall below Barker's.

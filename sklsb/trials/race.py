@@ -88,7 +88,7 @@ def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
 
 
 def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
-    """Return which candidates are worse than the best by so many standard errors and 5 %."""
+    """Return which candidates are worse than the best by this many standard errors and 5 %."""
     with np.errstate(all="ignore"):
         behind = np.log(ess[best] / ess)
         return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))
@@ -137,7 +137,7 @@ class Runs:
 
     @property
     def step_work(self) -> float:
-        """Work per transition, in units of that of a Metropolis step.
+        """Work per transition, in Metropolis steps.
 
         A transition that evaluates as much as several Metropolis steps makes several moves.
         """

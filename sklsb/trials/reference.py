@@ -56,7 +56,7 @@ def _may_be_eliminated(target: Target) -> bool:
 
 
 def elimination_fits(target: Target, max_work: float) -> bool:
-    """Whether elimination takes at most so many table entries, by a search that takes no longer."""
+    """Whether elimination takes at most this many table entries, by a search that is no longer."""
     try:
         return _may_be_eliminated(target) and bool(
             affordable(strike(target), (max_work, MAX_MEMORY), loosest=DEFECT)
@@ -71,7 +71,7 @@ def find_reference(
     going_on: Callable[[], bool] = lambda: True,
     like: States | None = None,
 ) -> Reference | None:
-    """Return exact answers if they take at most so many evaluations, or few where these are cheap.
+    """Return exact answers if they take at most ``budget`` evaluations, fewer where these are cheap.
 
     The decision is by counts alone. None also if ``going_on`` returns False on the way, or log p
     is so large that rounding matters. With ``like``, only states count in which each value occurs

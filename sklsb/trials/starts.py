@@ -37,7 +37,7 @@ _USUAL, _RARE, MOST_WALKERS = 8, 0.1, 64
 _ENTROPY = 0.5
 # Most values that are tried again.
 _MOST_TRIED = 3
-# Draws of each chain, of which the second half is used, and its sweeps.
+# Draws of each chain (the second half is used), and its sweeps.
 _DRAWS, SWEEPS = 32, 24
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from sklsb.targets.base import States
 from sklsb.trials.draws import draw, some_of
 from sklsb.trials.times import time_of
 
-# Place of the streams among those of the purpose "pilot".
+# Place of these streams among all streams of the purpose "pilot".
 THINNING = 1 << 10
 # Transitions of the first round; sweeps, transitions and share of the evaluations so far that all
 # rounds together may take.

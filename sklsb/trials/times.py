@@ -99,7 +99,7 @@ def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> f
 
 
 class Series:
-    """Draws of several chains at equal distances, of which every second is forgotten when too many.
+    """Draws of several chains at equal distances; every second is dropped when there are too many.
 
     Before that, distances at short lags are measured, so each level of thinning leaves some. Log p
     is kept beside the sites.
@@ -180,7 +180,7 @@ UNKNOWN = Found(np.nan, np.nan)
 def time_of(distances: Array, lags: Lags, variances: Array, n: int) -> Found:
     """Estimate an autocorrelation time from distances (n_chains, n_pieces, n_lags).
 
-    ``variances`` are those of the sites, or of the one series; ``n`` is the number of transitions
+    ``variances`` belong to the sites, or to the one series; ``n`` is the number of transitions
     over all chains.
     """
     total = float(variances.sum())

@@ -1,4 +1,4 @@
-"""Walks uphill to modes, those of several searches together: a call for few states costs as much.
+"""Walks uphill to modes, for several searches at once: a call for few states costs as much.
 
 All variables that lead up by themselves are changed together; if that does not lead up, only the
 best half, a quarter, ...

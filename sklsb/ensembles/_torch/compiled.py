@@ -131,7 +131,7 @@ class CompiledWalkers(Walkers):
         return found
 
     def look(self, moves: list[NDArray[np.int64]]) -> Looked:
-        """Return the states that moves of each chain lead to, those of the first moves first.
+        """Return the states that moves of each chain lead to, in the order of the moves.
 
         A step of single moves does not evaluate those again, if it proposes the same.
         """

@@ -5,7 +5,7 @@
 The proposal uses first-order log-ratios d_m = (x'_m - x) . grad log p(x) of all moves m, from one
 gradient at the present state. They are not exact in general, so the move is accepted by the full
 Metropolis-Hastings ratio p(x') Q(x|x') / (p(x) Q(x'|x)), which takes one new value and gradient per
-transition; those of the present state are kept.
+transition; log-ratios of the present state are kept.
 
 Several flips per gradient: R moves are drawn independently from the proposal at x and made
 together, each adding a shift to the value of its variable (modulo its number of values). The way

@@ -115,7 +115,7 @@ class Algorithm(Fit, Traits):
         return plain if isinstance(plain, FunctionTarget) and not plain._compiled else None
 
     def at_most(self, n: int, n_values: int, fewest: int) -> int:
-        """Return how many of n steps a burn-in makes by default, if each takes so many values."""
+        """Return how many of n steps a burn-in makes by default, by the values that each takes."""
         if self.asked is None:
             return n
         return min(n, max(fewest, _MOST_BY_DEFAULT // max(1, n_values)))

@@ -1,4 +1,4 @@
-"""What every sampler shares: parameters, `fit`, `sample`, and what is known afterwards."""
+"""What every sampler shares: parameters, `fit`, `sample`, and attributes of the results."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             a crash: see `resume` and `sklsb.open_draws`. It is created; an existing one must end
             where the chains of this sampler are, and the draws are appended.
         stop : callable or list of callable, optional
-            Rules, any of which ends the call: see `sklsb.diagnostics`. The attribute
+            Rules; the first to apply ends the call: see `sklsb.diagnostics`. The attribute
             ``stopped_by`` names the one that did; it is "" if none did, so the call made all n
             draws or was interrupted. The draws are a prefix of those that a call without rules
             would return.

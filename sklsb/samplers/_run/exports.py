@@ -11,7 +11,7 @@ from sklsb.targets.base import Target
 
 
 def _given(run: Run, draws: xr.Dataset | None) -> xr.Dataset:
-    """Return the given draws, or those of the last call."""
+    """Return the given draws, or the draws of the last call."""
     if draws is None:
         if run.last_draws is None:
             raise ValueError("There are no draws (a pickle omits them); call sample first.")

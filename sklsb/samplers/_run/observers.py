@@ -317,7 +317,7 @@ class AllDraws(Observer):
 
 
 class GivenStatistics(Observer):
-    """Keeps statistics of the user, and those of each draw."""
+    """Keeps statistics of the user, and the statistics of each draw."""
 
     def __init__(self, statistics: Statistics):
         self.statistics = statistics

@@ -83,7 +83,7 @@ class Run(DrawWarnings):
     Parameters
     ----------
     algorithm : Traits
-        What made the chains. It has the parameters of the fit, of which only those change that
+        What made the chains. It has the parameters of the fit; only those change that
         `follow` takes over.
     ensemble : ChainEnsemble
         The chains.
@@ -92,7 +92,7 @@ class Run(DrawWarnings):
     starts : Starts
         Where they started.
     fitted : dict
-        Attributes that the fit found, of which ``history_`` and ``burn_in_`` are kept.
+        Attributes that the fit found; ``history_`` and ``burn_in_`` are kept.
     """
 
     _not_in_files = ("sample_stats",)

@@ -17,7 +17,7 @@ from sklsb.trials.thinning import THINNING, Thinning, find_thinning
 
 
 class Traits(ABC):
-    """The base of `Algorithm` for what is asked after `fit`; parameters are those of `Fit`."""
+    """The base of `Algorithm` for questions after `fit`; parameters as for `Fit`."""
 
     _in_files = True  # also classes of users
 

@@ -90,7 +90,7 @@ def product_of(given: Any, target: Target) -> list[Array]:
 
 
 def _within(domains: Domains, product: list[Array]) -> list[Array]:
-    """Restrict a reference to the possible values; those of a core may be fewer."""
+    """Restrict a reference to the possible values; a core may have fewer."""
     rows = [np.where(mask, q, 0.0) for q, mask in zip(product, domains.possible, strict=True)]
     return [row / row.sum() if row.sum() > 0.0 else row for row in rows]
 
@@ -149,7 +149,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(target: Target, domains: Domains) -> Tables | None:
-    """Return the tables of a network with zeros besides those of its domains; else None."""
+    """Return the tables of a network whose zeros are not all in its domains; else None."""
     plain = target.offers.plain
     if not isinstance(plain, MarkovNetwork):
         return None
