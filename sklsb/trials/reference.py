@@ -71,7 +71,7 @@ def find_reference(
     going_on: Callable[[], bool] = lambda: True,
     like: States | None = None,
 ) -> Reference | None:
-    """Return exact answers if they take at most ``budget`` evaluations, fewer where these are cheap.
+    """Return exact answers if they take at most ``budget`` evaluations, fewer if cheap.
 
     The decision is by counts alone. None also if ``going_on`` returns False on the way, or log p
     is so large that rounding matters. With ``like``, only states count in which each value occurs
