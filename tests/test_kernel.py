@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, pairs, uncached
-from numba.core import caching
+from numba.core import caching, codegen
 from processes import copy_package, run_python
 from scipy.special import expit
 from scipy.stats import chi2
@@ -383,6 +383,8 @@ names, barrier, J = sys.argv[1].split(), sys.argv[2], [[0.0, 1.0], [1.0, 0.0]]
 def computed():
     import sklsb
     from sklsb import Ising, Potts
+    from sklsb._kernels.chains import NoPart
+    from sklsb._kernels.run import log_probs
     from sklsb.ensembles.compiled import Ensemble
     from sklsb.ensembles.rules import Balanced, Systematic
     balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
@@ -395,7 +397,9 @@ def computed():
         target, rule = targets[name]()
         ensemble = Ensemble(target, np.ones((1, 2)), [None], rule=rule)
         ensemble.start(rule)
-        kept = [ensemble.chains.cache, ensemble.log_prob()]
+        without_rule = np.empty(1)
+        log_probs(ensemble.view, ensemble.chains._replace(part=NoPart()), (0, 1), without_rule)
+        kept = [ensemble.chains.cache, ensemble.log_prob(), without_rule]
         if rule is balanced:
             kept += [ensemble.chains.part.tree, ensemble.chains.part.offset]
         found[name] = [values.tolist() for values in kept]
@@ -452,7 +456,7 @@ def cached(tmp_path_factory):
     """A copy whose kernels for an Ising model are kept, and what they compute."""
     package = Copy(tmp_path_factory.mktemp("cached"))
     found = package.run()
-    assert len(package.kept()) == 2  # start, log_probs
+    assert len(package.kept()) == 2  # run, log_probs
     return package, found
 
 
@@ -626,6 +630,50 @@ def test_private_names_of_numba_are_looked_for(monkeypatch):
             assert _jit._cache_class() is None
     monkeypatch.delattr(caching, "FunctionCache")
     assert _jit._cache_class() is None
+
+
+def test_functions_are_only_linked_where_numba_can_do_that(monkeypatch):
+    # Each would be made machine code by itself, too, and nobody calls that.
+    ((_, linked),) = _jit._linked_only().items()
+    assert linked.__name__ == "PartCompiler"
+    monkeypatch.delattr(codegen.CPUCodeLibrary, "_optimize_final_module")
+    assert _jit._linked_only() == {}
+    monkeypatch.delattr(codegen, "JITCodeLibrary")
+    assert _jit._linked_only() == {}
+
+
+PRINTING = """
+import gc
+from sklsb._kernels._jit import inlined, kernel
+
+@inlined
+def shown(a):
+    print("a =", a)
+    if a > 3:
+        raise ValueError("above 3")
+    return a
+
+@kernel
+def entry(a):
+    return shown(a) + 1
+
+@kernel
+def other_entry(a):
+    return shown(a) + 2
+
+print(entry(1), other_entry(2), gc.isenabled())
+try:
+    entry(4)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_functions_that_are_only_linked_print_and_raise(tmp_path):
+    script = tmp_path / "printing.py"
+    script.write_text(PRINTING)
+    printed = run_python(str(script), env={**os.environ, "NUMBA_DISABLE_JIT": "0"})
+    assert printed.split("\n") == ["a = 1", "a = 2", "2 4 True", "a = 4", "above 3", ""]
 
 
 def test_what_an_entry_is_made_of_is_seen():

@@ -1,6 +1,6 @@
 """The entries that move chains."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,17 @@ class Drawing(NamedTuple):
         return Drawing(self.thin, made, self.first + draws)
 
 
+# What a run computes from the states of the chains before the first transition.
+GO_ON, REBUILD, ANEW = range(3)
+
+
 class Steps(NamedTuple):
     """The transitions of a run."""
 
     n: int
     width: int  # uniform numbers of each, or 0 if that is `n_used`
     drawing: Drawing
+    begin: int = GO_ON
 
 
 class Sums(NamedTuple):
@@ -61,19 +66,19 @@ def places_of(values: tuple[int, ...]) -> NDArray[np.int64]:
     return found
 
 
-@kernel
-def start(view, rule, chains, span, anew):
+def start(view: Any, rule: Any, chains: Any, span: tuple[int, int], anew: bool) -> None:
     """Compute all that the chains first..last-1 keep, from their states; span = (first, last).
 
-    What they carry besides is chosen ``anew``, or given. One entry for both compiles faster.
+    What they carry besides is chosen ``anew``, or given.
     """
-    for c in range(span[0], span[1]):
-        chain = chain_at(chains, c)
-        init_cache(view, chain)
-        if anew:
-            prepare(view, rule, chain)
-        else:
-            rebuild(view, rule, chain)
+    steps = Steps(0, 0, Drawing(), ANEW if anew else REBUILD)
+    run(view, rule, chains, span, np.empty((1, 0)), steps, no_draws(chains), None)
+
+
+def no_draws(chains: Any, n: int = 0) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return where a run stores no states, and two statistics of n draws."""
+    n_chains, n_sites = chains.x.shape
+    return np.empty((n_chains, 0, n_sites), chains.x.dtype), np.empty((n_chains, n, 2))
 
 
 @kernel
@@ -121,13 +126,23 @@ def run(view, rule, chains, span, uniforms, steps, out, sums):
     ``span`` = (first, last). Row c - first of ``uniforms`` has the numbers of chain c. ``steps``
     are `Steps`. ``out`` = (draws, stats); the latter are log p and, if there is room, the mean
     acceptance probability since the last draw of transitions that could be refused. ``sums`` is
-    None or `Sums`; with None, what makes them is not even compiled.
+    None or `Sums`; with None, what makes them is not even compiled. Without transitions, the first
+    of the stats, if there is room, is log p where the chains are. One entry for all compiles
+    fastest.
     """
     first, last = span
     draws, stats = out
     width, (thin, made_before, draw_before) = steps.width, steps.drawing
     for c in range(first, last):
         chain = chain_at(chains, c)
+        if steps.begin != GO_ON:
+            init_cache(view, chain)
+            if steps.begin == ANEW:
+                prepare(view, rule, chain)
+            else:
+                rebuild(view, rule, chain)
+        if steps.n == 0 and stats.shape[1] > 0:
+            stats[c, 0, 0] = log_prob(view, chain)
         made, draw, at = made_before, draw_before, 0
         for _ in range(steps.n):
             u = uniforms[c - first, at:]

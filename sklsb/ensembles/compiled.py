@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels import objectives, run
 from sklsb._kernels._jit import distinguish, warn_if_uncached
-from sklsb._kernels.chains import Chains, NoPart
+from sklsb._kernels.chains import Chains
 from sklsb._kernels.contract import scratch_size
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.numeric import Table
@@ -113,10 +113,11 @@ class Ensemble(Streamed):
 
     def log_prob(self) -> Array:
         self._refresh()
-        out = np.empty(len(self))
-        chains = self.chains._replace(part=NoPart())  # compiled once, whatever the rule
-        self._over_chains(lambda span: run.log_probs(self.view, chains, span, out))
-        return out
+        nowhere, stats = run.no_draws(self.chains, 1)
+        self._over_chains(
+            lambda span: self._run(span, np.empty((1, 0)), 0, Drawing(), (nowhere, stats))
+        )
+        return stats[:, 0, 0].copy()
 
     def _run(
         self,
@@ -134,13 +135,11 @@ class Ensemble(Streamed):
     def advance(self, uniforms: Array) -> None:
         """Make transitions driven by uniforms of shape (n_chains, n_transitions, n_uniforms)."""
         self._refresh()
-        n, d = self.chains.x.shape
-        size = uniforms.shape[1]
-        nothing = (np.empty((n, 0, d), dtype=self.chains.x.dtype), np.empty((n, 0, 2)))
-        flat = uniforms.reshape(n, -1)
+        size, flat = uniforms.shape[1], uniforms.reshape(len(self), -1)
 
         def work(span: tuple[int, int]) -> None:
-            self._run(span, flat[span[0] : span[1]], size, Drawing(), nothing)
+            numbers = flat[span[0] : span[1]]
+            self._run(span, numbers, size, Drawing(), run.no_draws(self.chains))
 
         self._over_chains(work)
 

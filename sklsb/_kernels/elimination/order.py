@@ -116,7 +116,7 @@ def find_order(graph, most, most_total, most_words):
     while graph.done[0] < n:
         if graph.done[1] > stop:
             return True
-        best, key = -1, np.inf
+        best, key = np.int64(-1), np.inf  # a literal would be compiled beside an integer
         for v in range(n):
             if graph.left[v]:
                 if graph.stale[v]:
