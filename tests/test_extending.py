@@ -74,8 +74,8 @@ def test_a_script_of_ones_own(name, tmp_path):
         env["NUMBA_CACHE_DIR"] = str(tmp_path)
     assert run_python(str(OUTSIDE / name), env=env).strip() == SIZES[name]
     kept = [path.name for path in tmp_path.rglob("*.nbc")]
-    if name in ("target_ring.py", "rule_metropolis.py"):  # what is one's own is in every kernel
-        assert kept == []
+    if name in ("target_ring.py", "rule_metropolis.py"):  # what is one's own is in all but graphs
+        assert {path.split("-")[0] for path in kept} <= {"color"}
     if name == "objective_coming_back.py":  # nor has a step to do with what was minimised
         assert "enumerated" not in {path.split("-")[0] for path in kept}
 
