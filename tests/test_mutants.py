@@ -1127,8 +1127,8 @@ MUTANTS = {
     ),
     "thinning off by one": Mutant(
         SAMPLING,
-        "(thin, made % thin, at), states",
-        "(thin, (made + 1) % thin, at), states",
+        "drawing = Drawing(thin, made)",
+        "drawing = Drawing(thin, (made + 1) % thin)",
         check_sampler,
         "draws",
     ),

@@ -558,15 +558,15 @@ MUTANTS = {
     # Elimination
     "draws thinned from the first one": Mutant(
         INDEPENDENT,
-        "kept = slice(thin - 1 - made, None, thin)",
-        "kept = slice(made, None, thin)",
+        "draws[c, room] = x[kept]",
+        "draws[c, room] = x[: len(x[kept])]",
         check_independent,
         "every third draw",
     ),
     "lp of exact draws with the constant twice": Mutant(
         INDEPENDENT,
-        "stats[c, first : first + n, 0] = lp[kept] - self.target.constant",
-        "stats[c, first : first + n, 0] = lp[kept] + 0.1",
+        "stats[c, room, 0] = lp[kept] - self.target.constant",
+        "stats[c, room, 0] = lp[kept] + 0.1",
         check_independent,
         "lp of the draws",
     ),

@@ -117,8 +117,8 @@ MUTANTS = {
     ),
     "transitions before a part not counted": Mutant(
         "trials/draws.py",
-        "Drawing(thin, made % thin)",
-        "Drawing(thin, 0)",
+        "drawing._replace(first=0)",
+        "drawing._replace(first=0, made=0)",
         check_draws,
         "in parts",
     ),

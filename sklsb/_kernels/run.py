@@ -28,12 +28,22 @@ class Drawing(NamedTuple):
     made: int = 0  # transitions since the last draw
     first: int = 0  # index of the next draw
 
+    def count(self, n: int) -> int:
+        """Return how many draws the next n transitions make."""
+        return (self.made + n) // self.thin if self.thin else 0
+
+    def kept(self, n: int) -> slice:
+        """Return which of the next n transitions end in a draw."""
+        return slice(self.thin - 1 - self.made, n, self.thin) if self.thin else slice(0)
+
+    def room(self, n: int) -> slice:
+        """Return where the draws of the next n transitions go."""
+        return slice(self.first, self.first + self.count(n))
+
     def after(self, n: int) -> "Drawing":
         """Return what holds after n more transitions."""
-        if not self.thin:
-            return self
-        draws, made = divmod(self.made + n, self.thin)
-        return Drawing(self.thin, made, self.first + draws)
+        made = (self.made + n) % self.thin if self.thin else 0
+        return Drawing(self.thin, made, self.first + self.count(n))
 
 
 # What a run computes from the states of the chains before the first transition.

@@ -31,14 +31,13 @@ def draw(
     stats = np.empty((n_chains, n, 2))
     most = thin * at_once(_MOST_HELD, n_chains * n_sites)
     most = min(most, at_once(MOST_NUMBERS, chains.rule.facts.n_uniforms))
-    made = 0
-    while made < n * thin:
+    drawing = Drawing(thin)
+    for made in range(0, n * thin, most):
         size = min(most, n * thin - made)
-        done, end = made // thin, (made + size) // thin
-        part = np.empty((n_chains, end - done, n_sites), x.dtype)
-        of_part = np.zeros((n_chains, end - done, 2))
-        chains.run(size, Drawing(thin, made % thin), part, of_part)
-        x[:, done:end] = part if sites is None else part[:, :, sites]
-        stats[:, done:end] = of_part
-        made += size
+        room, shape = drawing.room(size), (n_chains, drawing.count(size))
+        part, of_part = np.empty((*shape, n_sites), x.dtype), np.zeros((*shape, 2))
+        chains.run(size, drawing._replace(first=0), part, of_part)
+        x[:, room] = part if sites is None else part[:, :, sites]
+        stats[:, room] = of_part
+        drawing = drawing.after(size)
     return x, stats

@@ -37,6 +37,9 @@ _MOST_NUMBERS = 1 << 22
 _LEAST_WORK = 1 << 15
 
 
+_NO_DRAW = Drawing()
+
+
 class _Threads:
     """Torch's number of threads. It belongs to the process, in which samplers may run at once."""
 
@@ -280,33 +283,32 @@ class FastEnsemble(LearnableEnsemble):
             yield from walkers.numbers(uniforms[:, first : first + block], self.n_flips)
 
     def _go(
-        self, walkers: Walkers, uniforms: Array, thin: int = 0, made: int = 0
+        self, walkers: Walkers, uniforms: Array, drawing: Drawing = _NO_DRAW
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Make steps of some chains; return states, log p and sums of acceptance of each draw."""
-        found = []
+        found, n = [], uniforms.shape[1]
+        kept = range(n)[drawing.kept(n)]
         with torch.no_grad():
-            for numbers in self._numbers(walkers, uniforms):
+            for k, numbers in enumerate(self._numbers(walkers, uniforms)):
                 walkers.step(numbers)
-                made += 1
-                if made == thin:
+                if k in kept:
                     now = walkers.state.x, walkers.log_prob(), walkers.acceptance
                     found.append(tuple(one.clone() for one in now))
                     walkers.acceptance.zero_()
-                    made = 0
         return found
 
     def _divided(
-        self, uniforms: Array, thin: int = 0, made: int = 0
+        self, uniforms: Array, drawing: Drawing = _NO_DRAW
     ) -> list[tuple[slice, list[tuple[Tensor, Tensor, Tensor]]]]:
         """Make steps of all chains, divided among threads; return the draws of each part."""
         whole = self.walkers
         if self._pool is None or not isinstance(whole, CompiledWalkers):
-            return [(slice(None), self._go(whole, uniforms, thin, made))]
+            return [(slice(None), self._go(whole, uniforms, drawing))]
         ends = np.linspace(0, len(self), self._n_parts + 1).astype(int).tolist()
         spans = [slice(*ends_of) for ends_of in pairwise(ends)]
         parts = [whole.part(span) for span in spans]
         futures = [
-            self._pool.submit(self._go, part, uniforms[span], thin, made)
+            self._pool.submit(self._go, part, uniforms[span], drawing)
             for part, span in zip(parts, spans, strict=True)
         ]
         wait(futures)
@@ -323,21 +325,20 @@ class FastEnsemble(LearnableEnsemble):
             self._divided(uniforms)
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        thin, made, drawn = drawing
+        room, thin = drawing.room(n_transitions), drawing.thin
         uniforms = self.streams.pairs(n_transitions)
         with self._moving(n_transitions):
             self.walkers.acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
-            found = self._divided(uniforms, thin, made)
+            found = self._divided(uniforms, drawing)
         for span, of_draws in found:
             if not of_draws:
                 continue
-            here = slice(drawn, drawn + len(of_draws))
             x, lp, sums = (torch.stack(one, 1).cpu().numpy() for one in zip(*of_draws, strict=True))
-            draws[span, here] = self._values[x]
-            stats[span, here, 0] = lp
+            draws[span, room] = self._values[x]
+            stats[span, room, 0] = lp
             if stats.shape[2] > 1:
-                stats[span, here, 1] = sums / thin
+                stats[span, room, 1] = sums / thin
 
     def objective(
         self,

@@ -84,7 +84,7 @@ class Redraws(Streamed):
                 self.chains.x[c] = out[accepted[-1]]
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        thin, made, first = drawing
+        kept, room = drawing.kept(n_transitions), drawing.room(n_transitions)
         self.make_ahead(n_transitions, n_transitions, lambda: True)
         while len(self._rooms) < len(self):
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))
@@ -95,11 +95,8 @@ class Redraws(Streamed):
                 # If the model is in one piece, each thread makes the redraws of its chains.
                 self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
                 x, lp = self.source.take(c, n_transitions)
-                if thin:
-                    kept = slice(thin - 1 - made, None, thin)
-                    n = lp[kept].size
-                    draws[c, first : first + n] = x[kept]
-                    stats[c, first : first + n, 0] = lp[kept] - self.target.constant
+                draws[c, room] = x[kept]
+                stats[c, room, 0] = lp[kept] - self.target.constant
                 if n_transitions:
                     chains.x[c] = x[-1]
                 chains.moved[c] = True  # every site had its chance: an exact draw is never stuck

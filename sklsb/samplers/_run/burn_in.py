@@ -58,7 +58,7 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
     # Rows are draws that are far apart, or every state if all are kept.
-    thin = 1 if keep else every
+    drawing = Drawing(1 if keep else every)
     most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
     if not keep:
         most = min(most, every * at_once(_MOST_HELD, n_chains * target.n_sites))
@@ -75,9 +75,10 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
         began = time.perf_counter()
         size = min(most, segment, n - made)
         if not keep:
-            draws, stats = room((made % thin + size) // thin)
-        ensemble.run(size, Drawing(thin, made % thin, made if keep else 0), draws, stats)
-        made += size
+            draws, stats = room(drawing.count(size))
+            drawing = drawing._replace(first=0)
+        ensemble.run(size, drawing, draws, stats)
+        made, drawing = made + size, drawing.after(size)
         if not keep:
             log_prob += [*stats[:, :, 0].T.copy()]
             acceptance += [*stats[:, :, 1].T.copy()]

@@ -436,6 +436,7 @@ class Run(DrawWarnings):
         total, done = n * thin, 0
         # After a Ctrl-C in the middle of a draw, the next call completes it.
         made = counters.pending[1] if counters.pending[0] == thin else 0
+        drawing = Drawing(thin, made)
         enough = watch.next <= 0 and watch.ends()  # then the chains do not change
         if not enough:
             ensemble.chains.moved[:] = False
@@ -454,13 +455,14 @@ class Run(DrawWarnings):
             while made < total and not enough:
                 began = time.perf_counter()
                 end = min(total, watch.next * thin)
-                size = min(segment, most, end - made, thin * observed.most - made % thin)
+                size = min(segment, most, end - made, thin * observed.most - drawing.made)
                 if not ensemble.make_ahead(size, end - made, going_on):
                     break
-                room = (made + size) // thin - done
+                room = drawing.count(size)
                 states, stats, at = observed.room(room)
-                ensemble.run(size, Drawing(thin, made % thin, at), states, stats, *observed.sums)
-                counters.pending = (thin, (made + size) % thin)
+                ensemble.run(size, drawing._replace(first=at), states, stats, *observed.sums)
+                drawing = drawing.after(size)
+                counters.pending = (thin, drawing.made)
                 counters.n_transitions += size
                 counters.n_draws += room
                 new = slice(at, at + room)

@@ -455,23 +455,19 @@ class Ladders(ChainEnsemble):
         if self.core is None:
             self._over_ladders(lambda c: self._scan_one(c, n_scans, drawing, draws, stats))
             return
-        n, (thin, made, first) = len(self), drawing
+        n, kept, room = len(self), drawing.kept(n_scans), drawing.room(n_scans)
         core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
-        every = np.arange(n_scans)
-        kept = every[(made + every + 1) % thin == 0] if thin else every[:0]
         known = np.empty((n, n_scans, len(self.rule.facts.stat_names)))
 
         def work(c: int) -> None:
             self._scan_one(c, n_scans, Drawing(1), core, known)
-            self._lift(c, core[c], kept, draws[c, first : first + kept.size])
+            self._lift(c, core[c], kept, draws[c, room])
 
         self._over_ladders(work)
-        if kept.size:
-            new = slice(first, first + kept.size)
-            stats[:, new] = known[:, kept]
-            stats[:, new, 0] = self.target.log_prob(draws[:, new]) - self.target.constant
+        stats[:, room] = known[:, kept]
+        stats[:, room, 0] = self.target.log_prob(draws[:, room]) - self.target.constant
 
-    def _lift(self, c: int, core: States, kept: NDArray[np.intp], draws: States) -> None:
+    def _lift(self, c: int, core: States, kept: slice, draws: States) -> None:
         """Draw the variables outside the core, for the kept scans and the last one.
 
         Each scan has its own random numbers, used or not.
