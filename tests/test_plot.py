@@ -195,7 +195,10 @@ def test_histograms_and_traces():
             lambda: plot.graph(Ising(np.zeros((301, 301)))),
             "target has 301 variables; .* at most 300",
         ),
-        (lambda: plot.graph(PAIR, exact.marginals(TREE)), r"shape \(3, 2\); give marginals .*\(2, 3\)"),
+        (
+            lambda: plot.graph(PAIR, exact.marginals(TREE)),
+            r"shape \(3, 2\); give marginals .*\(2, 3\)",
+        ),
         (
             lambda: plot.graph(RBM(np.ones((3, 2)), [0, 0, 0], [0, 0])),
             r"target is RBM.*, which has neither factors nor a graph; plot its marginals",
