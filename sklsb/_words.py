@@ -18,11 +18,11 @@ def _table(text: str) -> list[tuple[str, list[str]]]:
 _PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores;
 n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps;
 n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
-n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in; thin <- thinning thin_by;
+n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in; periodic <- pbc;
 n_replicas <- betas beta_range temperatures n_temperatures; seconds <- time_limit timeout max_time;
-couplings <- J j Q interactions; coupling <- J j; field <- h bias biases linear; periodic <- pbc;
+couplings <- J j Q interactions; coupling <- J j; field <- h bias biases linear shape;
 n_states <- q n_values num_states n_categories; n_sites <- n n_variables num_variables dim size;
-evidence <- observed given""")
+evidence <- observed given; thin <- thinning thin_by""")
 _ELSEWHERE = _table("""
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
 draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;

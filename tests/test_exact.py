@@ -8,7 +8,7 @@ from exact_matrices import eigenvalues, spectral_gap
 from local_step import n_terms, sum_gate
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
 
-from sklsb import Ising, LSBSampler, Sqrt, Target, exact
+from sklsb import Ising, LSBSampler, Potts, Sqrt, Target, exact
 from sklsb.balancing import Barker, Max, Min
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import log_transition_matrix
@@ -243,6 +243,30 @@ def check_lattice(model, shape, periodic):
     assert np.allclose(target.log_prob(x.reshape(40, -1)), expected, rtol=0, atol=1e-13), (
         "log p of a lattice is the sum over its edges"
     )
+
+
+@pytest.mark.parametrize("periodic", [True, False], ids=["torus", "free"])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (3, 2, 4), (2, 3, 3, 2)], ids=str)
+def test_lattice_of_any_dimension_with_a_coupling_for_each_edge(shape, periodic):
+    rng = np.random.default_rng(0)
+    field, coupling = rng.normal(size=shape), rng.normal(size=(len(shape), *shape))
+    spins = rng.choice([-1, 1], size=shape)
+    labels = (spins + 1) // 2
+    log_p, agreement = (field * spins).sum(), (field * labels).sum()
+    for site in np.ndindex(shape):
+        for axis, size in enumerate(shape):
+            if periodic or site[axis] + 1 < size:
+                other = (*site[:axis], (site[axis] + 1) % size, *site[axis + 1 :])
+                log_p += coupling[axis][site] * spins[site] * spins[other]
+                agreement += coupling[axis][site] * (labels[site] == labels[other])
+    target = Ising.lattice(field, coupling, periodic)
+    assert target.log_prob(spins) == pytest.approx(log_p, rel=1e-12)
+    assert target.shape == shape
+    assert len(target.dims) == len(shape)
+    if len(shape) > 1:
+        of_values = np.stack([np.zeros(shape), field], -1)
+        potts = Potts.lattice(of_values, coupling, periodic)
+        assert potts.log_prob(labels) == pytest.approx(agreement, rel=1e-12)
 
 
 @pytest.mark.parametrize("periodic", [True, False], ids=["torus", "free"])

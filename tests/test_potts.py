@@ -441,7 +441,7 @@ PAIR = [[0, 1], [1, 0]]
         (
             lambda: Potts.lattice(np.zeros((2, 2, 2)), np.nan),
             ValueError,
-            "coupling is nan; it must be one finite number",
+            r"coupling\[0, 0, 0\] is nan; it must be finite",
         ),
         (lambda: Potts.lattice(np.zeros((2, 2, 2)), periodic=1), TypeError, "periodic is 1; give"),
     ],

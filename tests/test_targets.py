@@ -580,26 +580,21 @@ ERRORS = [
         ValueError,
         r"sum \|couplings\| of site 0 is inf; it must be at most",
     ),
-    (
-        lambda: Ising.lattice(np.zeros(4)),
-        ValueError,
-        r"field has shape \(4,\); a lattice needs one of shape \(rows, cols\)",
-    ),
     (lambda: Ising.lattice(0.5), ValueError, r"field has shape \(\); a lattice needs"),
     (
         lambda: Ising.lattice(np.zeros((2, 2)), np.nan),
         ValueError,
-        "coupling is nan; it must be one finite number",
+        r"coupling\[0, 0, 0\] is nan; it must be finite",
     ),
     (
         lambda: Ising.lattice(np.zeros((2, 2)), [1.0, 2.0]),
         ValueError,
-        r"coupling is \[1\.0, 2\.0\]; it must be one finite number",
+        r"coupling has shape \(2,\); it must be a number or of shape \(2, 2, 2\)",
     ),
     (
         lambda: Ising.lattice(np.zeros((2, 2)), "strong"),
         (ValueError, TypeError),
-        "coupling is 'strong'; it must be one finite number",
+        "coupling has dtype .*; give real numbers",
     ),
     (
         lambda: Ising.lattice(np.array([[0.0, np.nan]])),
@@ -714,7 +709,6 @@ def test_arrays_of_a_target_cannot_be_changed():
         (lambda: Ising(np.eye(2), [[1], [2, 3]]), ValueError, "field is not an array of numbers"),
         (lambda: Ising(nx.Graph([(0, 1, {"J": 2.0})])), ValueError, r"attributes \['J'\] but no"),
         (lambda: Ising(nx.Graph([(0, 1, {"weight": "h"})])), TypeError, r"edge \(0, 1\) is 'h'"),
-        (lambda: Ising.lattice(np.zeros((2, 2, 2))), ValueError, "networkx.grid_graph"),
         (lambda: Ising.lattice(np.zeros((2, 2)), periodic="no"), TypeError, "periodic is 'no'"),
         (lambda: Ising.from_image(np.ones((2, 2)), noise_sd=1e-200), ValueError, "1e-200"),
     ],

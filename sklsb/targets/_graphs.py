@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.rules.coloring import color
 from sklsb._words import worded
-from sklsb.targets._checks import as_array, check_names
+from sklsb.targets._checks import as_array, check_names, finite_array
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
 
@@ -162,18 +162,15 @@ def of_field(lattice: Any) -> Any:
     return checked
 
 
-def _lattice_couplings(shape: tuple[int, ...], coupling: float, periodic: bool) -> sp.csr_array:
-    site = np.arange(shape[0] * shape[1]).reshape(shape)
-    ends = []
-    for axis in (0, 1):
-        one, other = site, np.roll(site, -1, axis)
-        if not periodic:
-            keep = [slice(None), slice(None)]
-            keep[axis] = slice(0, -1)
-            one, other = one[tuple(keep)], other[tuple(keep)]
-        ends.append((one.ravel(), other.ravel()))
-    i, j = (np.concatenate(part) for part in zip(*ends, strict=True))
-    edges = sp.coo_array((np.full(i.size, float(coupling)), (i, j)), shape=(site.size, site.size))
+def _lattice_couplings(strengths: NDArray[np.float64], periodic: bool) -> sp.csr_array:
+    site = np.arange(strengths[0].size).reshape(strengths.shape[1:])
+    parts = []
+    for axis, strength in enumerate(strengths):
+        kept = (slice(None),) * axis + (slice(None if periodic else -1),)
+        ends = np.roll(site, -1, axis)
+        parts.append([part[kept].ravel() for part in (strength, site, ends)])
+    data, i, j = (np.concatenate(part) for part in zip(*parts, strict=True))
+    edges = sp.coo_array((data, (i, j)), shape=(site.size, site.size))
     loops = sp.diags_array(edges.diagonal(), format="csr")
     # Each self-loop stands once on the diagonal; any other edge stands in both triangles.
     return sp.csr_array(edges + edges.T - loops)
@@ -198,24 +195,25 @@ class GraphTarget(Target):
 
     @classmethod
     def _on_lattice(
-        cls, field: ArrayLike, axes: tuple[str, ...], coupling: float, periodic: bool
+        cls, field: ArrayLike, last: tuple[str, ...], coupling: ArrayLike, periodic: bool
     ) -> Self:
         values = as_array(field, "field")
-        if values.ndim != len(axes):
-            needed = f"({', '.join(axes)})"
+        n_axes = values.ndim - len(last)
+        if n_axes < 1 + len(last):  # a field of labels without one for each value is a mistake
+            needed = f"({', '.join(('rows', 'cols', *last))})"
             raise ValueError(
-                f"field has shape {values.shape}; a lattice needs one of shape {needed}. For a "
-                f"constant field give np.full({needed}, value); for other dimensions "
-                f"{cls.__name__}(networkx.grid_graph(shape), field), with a row per site."
+                f"field has shape {values.shape}; a lattice needs one of shape {needed}, or with "
+                f"more sides. For a constant field give np.full({needed}, value)."
             )
-        shape = values.shape[:2]
+        shape = values.shape[:n_axes]
         if not isinstance(periodic, bool | np.bool_):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
-        if not (isinstance(coupling, numbers.Real) and np.isfinite(float(coupling))):
-            raise ValueError(f"coupling is {coupling!r}; it must be one finite number.")
         model = cls.__new__(cls)
-        couplings = _lattice_couplings(shape, float(coupling), periodic)
-        model._set(couplings, values, shape, ("row", "col"))
+        couplings = _lattice_couplings(
+            finite_array(coupling, "coupling", (n_axes, *shape)), periodic
+        )
+        dims = {1: ("site",), 2: ("row", "col")}.get(n_axes) or [f"axis_{i}" for i in range(n_axes)]
+        model._set(couplings, values, shape, tuple(dims))
         return model
 
     def _set(

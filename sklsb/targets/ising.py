@@ -130,15 +130,16 @@ class Ising(GraphTarget):
 
     @classmethod
     @of_field
-    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> Ising:
-        """Nearest neighbours on a rectangular grid.
+    def lattice(cls, field: ArrayLike, coupling: ArrayLike = 1.0, periodic: bool = True) -> Ising:
+        """Nearest neighbours on a rectangular grid of any dimension.
 
         Parameters
         ----------
-        field : array_like of shape (rows, cols)
+        field : array_like of shape (rows, cols), or with fewer or more sides
             Field of each site; its shape is the shape of the grid.
-        coupling : float, default=1.0
-            Coupling of neighbours; positive favours equal spins.
+        coupling : float or array_like of shape (n_sides, rows, cols), default=1.0
+            Coupling of neighbours; positive favours equal spins. ``coupling[a]`` has, for each
+            site, the coupling with the next one along side a; unused at the end of an open grid.
         periodic : bool, default=True
             Whether the grid wraps around. Along a side of length 2 each coupling then counts
             twice; along a side of length 1 a site is its own neighbour, which adds a constant.
@@ -146,9 +147,18 @@ class Ising(GraphTarget):
         Returns
         -------
         Ising
-            Draws have the dimensions row and col.
+            Draws have the dimensions row and col, site on a chain, and axis_0, axis_1, axis_2 on a
+            cubic lattice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklsb import Ising
+        >>> bonds = np.random.default_rng(0).choice([-1.0, 1.0], size=(3, 8, 8, 8))
+        >>> Ising.lattice(np.zeros((8, 8, 8)), bonds).shape  # a spin glass
+        (8, 8, 8)
         """
-        return cls._on_lattice(field, ("rows", "cols"), coupling, periodic)
+        return cls._on_lattice(field, (), coupling, periodic)
 
     @classmethod
     def from_image(

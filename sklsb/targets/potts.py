@@ -141,15 +141,15 @@ class Potts(GraphTarget):
 
     @classmethod
     @of_field
-    def lattice(cls, field: ArrayLike, coupling: float = 1.0, periodic: bool = True) -> Potts:
-        """Nearest neighbours on a rectangular grid.
+    def lattice(cls, field: ArrayLike, coupling: ArrayLike = 1.0, periodic: bool = True) -> Potts:
+        """Nearest neighbours on a rectangular grid of two or more dimensions.
 
         Parameters
         ----------
-        field : array_like of shape (rows, cols, k)
+        field : array_like of shape (rows, cols, k), or with more sides
             Field of each value at each site, finite or -inf.
-        coupling : float, default=1.0
-            Coupling of neighbours; positive favours equal values.
+        coupling : float or array_like, default=1.0
+            Coupling of neighbours, as for `Ising.lattice`; positive favours equal values.
         periodic : bool, default=True
             Whether the grid wraps around; on sides of length 1 and 2 as in `Ising.lattice`.
 
@@ -158,7 +158,7 @@ class Potts(GraphTarget):
         Potts
             Draws have the dimensions row and col.
         """
-        return cls._on_lattice(field, ("rows", "cols", "k"), coupling, periodic)
+        return cls._on_lattice(field, ("k",), coupling, periodic)
 
     @classmethod
     def from_image(
