@@ -25,10 +25,9 @@ n_states <- q n_values num_states n_categories; n_sites <- n n_variables num_var
 evidence <- observed given; thin <- thinning thin_by""")
 _ELSEWHERE = _table("""
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
+sampler.sample(n) makes n draws. <- n; ParallelTempering() finds its temperatures. <- n_replicas;
 draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;
-the number of draws is given to sampler.sample(n). <- n;
 field has one entry for each value, along its last axis. <- n_states;
-ParallelTempering() finds its temperatures. <- n_replicas;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
 networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts;
 fit(X, y, sample_weight=...) says how often each row was observed. <- class_weight""")
@@ -63,10 +62,10 @@ def named_by(module: str) -> Callable[[str], Any]:
 
 def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> None:
     parameters = inspect.signature(function).parameters
-    if any(found.kind is found.VAR_KEYWORD for found in parameters.values()):
-        return
     allowed = [name for name in parameters if name not in ("self", "cls")]
-    for word in set(given).difference(allowed):
+    unknown = [word for word in given if word not in allowed]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        word = unknown[0]
         ours = [name for name, theirs in _PARAMETERS if word in theirs]
         advice = [f"did you mean {name!r}?" for name in ours if name in allowed]
         for name in [word, *ours]:
