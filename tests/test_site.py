@@ -215,3 +215,14 @@ def test_search_finds_what_people_type():
     found = json.loads(done.stdout)
     assert {q: found[q] for q, page in SEARCHES.items() if page not in found[q]} == {}
     assert not any("changes" in pages for pages in found.values())
+
+
+CENTRAL = (
+    *("first_fit", "samplers", "targets", "exact", "evidence", "target_torch", "spike_slab"),
+    *("classes", "tempering", "draws", "long_runs", "am_i_right"),
+)
+
+
+def test_central_pages_have_a_picture():
+    shown = {name: pages()[f"{name}.html"].loaded for name in CENTRAL}
+    assert [name for name, files in shown.items() if not any("_images/" in f for f in files)] == []
