@@ -3,6 +3,7 @@
 CPU seconds, all kernels compiled before: the median of some runs, each of which does all cases.
 
     python benchmarks/fit_phases.py --runs 3 [--models dense] [--cases default]
+    python benchmarks/fit_phases.py --cases default --page doc/fit_phases.inc
 """
 
 import argparse
@@ -11,6 +12,7 @@ import warnings
 from collections import defaultdict
 
 import numpy as np
+from record import write_table
 
 from sklsb import Ising, LSBSampler
 from sklsb._system.progress import Progress
@@ -82,7 +84,9 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--page", help="file for the documentation: the default case as a table")
     args = parser.parse_args()
+    columns = {}
     runs, cases = args.runs, {case: CASES[case] for case in args.cases}
     warnings.simplefilter("ignore")
     for name, target in ((name, MODELS[name]()) for name in args.models):
@@ -94,10 +98,17 @@ def main():
         ]
         print(f"\n{name}, 4 chains; CPU seconds, median of {runs}")
         phases = list(found[0][args.cases[0]])
+        if args.page:
+            seconds = {p: np.median([run["default"].get(p, 0.0) for run in found]) for p in phases}
+            columns[name] = seconds
         print(" " * 26, *(f"{case:>20}" for case in cases))
         for phase in phases:
             row = [np.median([run[case].get(phase, 0.0) for run in found]) for case in cases]
             print(f"{phase:26}", *(f"{value:20.2f}" for value in row))
+    if args.page:
+        phases = dict.fromkeys(phase for seconds in columns.values() for phase in seconds)
+        rows = [[p, *(f"{column.get(p, 0.0):.2g}" for column in columns.values())] for p in phases]
+        write_table(args.page, ["phase", *columns], rows, ["--cases", "default"])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "formulas",
+    "measured",
     "reference",
     "signatures",
     "thumbnails",

@@ -6,10 +6,12 @@ may depend on the network, so the browser is given none but this server.
 
 import collections
 import functools
+import hashlib
 import html.parser
 import http.server
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import threading
@@ -226,3 +228,20 @@ CENTRAL = (
 def test_central_pages_have_a_picture():
     shown = {name: pages()[f"{name}.html"].loaded for name in CENTRAL}
     assert [name for name, files in shown.items() if not any("_images/" in f for f in files)] == []
+
+
+def test_figures_say_what_made_them_and_whether_that_has_changed():
+    """A benchmark that was edited after its figures were written is marked on their page."""
+    doc = SITE.parents[1]
+    for written in doc.glob("*.inc"):
+        text = written.read_text(encoding="utf-8")
+        if (made := re.match(r"\.\. measured:: (python (\S+).*)", text)) is None:
+            continue
+        on = [page for page in doc.glob("*.rst") if f":: {written.name}" in page.read_text("utf-8")]
+        code = hashlib.sha256((doc.parent / made[2]).read_bytes()).hexdigest()
+        is_old = not code.startswith(re.search(r":code: (\w+)", text)[1])
+        for page in on:
+            built = re.sub("<[^>]+>", "", (SITE / f"{page.stem}.html").read_text(encoding="utf-8"))
+            assert made[1] in built
+            assert ("The benchmark has changed since." in built) == is_old
+        assert on, f"{written.name} is on no page"
