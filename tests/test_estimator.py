@@ -1050,11 +1050,6 @@ FIT_ERRORS = [
         r"'global_flux', 'kl'\]",
     ),
     ({"objective": ["bound"]}, ValueError, r"objective is \['bound'\]; it must be one of"),
-    (
-        {"optimizer": "adamw"},
-        ValueError,
-        r"optimizer is 'adamw'; it must be one of \['adam', 'sgd'\]",
-    ),
     ({"learning_rate": -0.1}, ValueError, r"learning_rate is -0\.1; it must be in \[0, inf\)"),
     ({"learning_rate": np.nan}, ValueError, r"learning_rate is nan; it must be in \[0, inf\)"),
     ({"learning_rate": np.inf}, ValueError, r"learning_rate is inf; it must be in \[0, inf\)"),

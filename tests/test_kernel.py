@@ -133,7 +133,7 @@ SAMPLERS = {
     "learned": LSBSampler(n_burn_in=60),
     "user": LSBSampler(FUNCTIONS["user"], n_burn_in=60),
     "lazy": LSBSampler("max", n_burn_in=60, lazy=0.3),
-    "bound": LSBSampler(n_burn_in=60, objective="bound", optimizer="sgd"),
+    "bound": LSBSampler(n_burn_in=60, objective="bound"),
     "kl": LSBSampler(FUNCTIONS["mlp"], n_burn_in=60, objective="kl", n_chains=1),
     "no burn-in": LSBSampler("barker", n_burn_in=0),
 }

@@ -15,12 +15,10 @@ from sklsb.balancing.functions import FIXED, get_balancing
 from sklsb.balancing.learning import (
     MIXING,
     OBJECTIVES,
-    OPTIMIZERS,
     PLACES,
     Adam,
     Flux,
     Learner,
-    Momentum,
     burn_in,
     fit_flux,
     n_stored,
@@ -84,19 +82,11 @@ def test_adam_by_hand():
     np.testing.assert_allclose(Adam(rate).step(gradients[0]), [-0.1, 0.1], rtol=1e-6)
 
 
-def test_momentum_by_hand():
-    sgd = Momentum(0.2)
-    np.testing.assert_allclose(sgd.step(np.array([1.0, 0.0])), [-0.2, 0.0])
-    np.testing.assert_allclose(sgd.step(np.array([1.0, -2.0])), [-0.38, 0.4])
-    np.testing.assert_allclose(sgd.step(np.array([0.0, 0.0])), [-0.342, 0.36])
-
-
-def test_optimisers_find_a_minimum():
-    for name, rate in (("adam", 0.05), ("sgd", 0.02)):
-        optimizer, theta = OPTIMIZERS[name](rate), np.array([3.0, -2.0])
-        for _ in range(800):
-            theta = theta + optimizer.step(2 * (theta - [1.0, 0.5]) * [1.0, 5.0])
-        np.testing.assert_allclose(theta, [1.0, 0.5], atol=1e-3)
+def test_the_optimiser_finds_a_minimum():
+    adam, theta = Adam(0.05), np.array([3.0, -2.0])
+    for _ in range(800):
+        theta = theta + adam.step(2 * (theta - [1.0, 0.5]) * [1.0, 5.0])
+    np.testing.assert_allclose(theta, [1.0, 0.5], atol=1e-3)
 
 
 # ----------------------------------------------------------------- every objective and function
@@ -104,10 +94,9 @@ def test_optimisers_find_a_minimum():
 
 @each_objective
 @each_function
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.filterwarnings("ignore::sklsb.exceptions.StarvedMovesWarning")
-def test_theta_moves_and_stays_finite(target, function, objective, optimizer):
-    sampler = fitted(target, function, objective=objective, optimizer=optimizer, learning_rate=0.01)
+def test_theta_moves_and_stays_finite(target, function, objective):
+    sampler = fitted(target, function, objective=objective, learning_rate=0.01)
     history = sampler.history_
     assert history.attrs["skipped_updates"] == 0
     for name in ("objective", "theta", "gradient_norm", "lp", "acceptance_rate"):
@@ -124,12 +113,9 @@ def test_theta_moves_and_stays_finite(target, function, objective, optimizer):
 @each_objective
 @each_function
 def test_learning_rate_zero_leaves_theta_bit_equal(target, function, objective):
-    for optimizer in OPTIMIZERS:
-        sampler = fitted(
-            target, function, objective=objective, optimizer=optimizer, learning_rate=0.0
-        )
-        assert sampler.balancing_.theta.tobytes() == function.theta.tobytes()
-        assert np.isfinite(sampler.history_["objective"]).all()
+    sampler = fitted(target, function, objective=objective, learning_rate=0.0)
+    assert sampler.balancing_.theta.tobytes() == function.theta.tobytes()
+    assert np.isfinite(sampler.history_["objective"]).all()
 
 
 def test_learning_rate_by_objective(target):
@@ -330,9 +316,8 @@ def nan_everything(result):
 
 
 @pytest.mark.parametrize("spoil", [nan_gradient, infinite_gradient, nan_everything])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("balancing", ["mixture", "learned", Network()])
-def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, optimizer, spoil):
+def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, spoil):
     which = {0, 7, 8, 9, 40, 119}
     spoiled = Spoiled(which, spoil)
     monkeypatch.setattr(BalancedEnsemble, "objective", lambda self, *args: spoiled(self, *args))
@@ -340,7 +325,6 @@ def test_bad_batches_are_left_out_and_counted(target, monkeypatch, balancing, op
         target,
         balancing,
         objective="bound",
-        optimizer=optimizer,
         learning_rate=0.01,
         n_burn_in=120,
     )
@@ -369,10 +353,10 @@ def test_a_step_into_parameters_without_a_finite_function_is_left_out(target, mo
     monkeypatch.setattr(
         BalancedEnsemble,
         "objective",
-        lambda self, rule, *args: (0.0, np.full(rule.table.value.size, 1e300), 0),
+        lambda self, rule, *args: (0.0, np.ones(rule.table.value.size), 0),
     )
     for balancing in ("mixture", "learned", Network()):
-        sampler = fitted(target, balancing, objective="kl", optimizer="sgd", learning_rate=1.0)
+        sampler = fitted(target, balancing, objective="kl", learning_rate=1e300)
         assert np.isfinite(sampler.balancing_.theta).all()
         assert np.isfinite(sampler.balancing_.table().value).all()
         assert np.isfinite(sampler.sample(20)["x"]).all()
@@ -442,12 +426,12 @@ def test_update_is_the_optimisers_step():
     rng = np.random.default_rng(0)
     function = Mixture(rng.normal(size=4))
     by_knots = rng.normal(size=function.knots.size)
-    learner = Learner(function, "exact", Momentum(0.25))
+    learner = Learner(function, "exact", Adam(0.25))
     value, norm = learner.update(1.5, by_knots, 0.0)
     gradient = function.vjp(by_knots)
     assert value == 1.5
     assert norm == pytest.approx(math.sqrt(sum(g * g for g in gradient)))
-    np.testing.assert_allclose(learner.function.theta, function.theta - 0.25 * gradient)
+    np.testing.assert_allclose(learner.function.theta, function.theta + Adam(0.25).step(gradient))
     assert learner.n_skipped == 0
 
 

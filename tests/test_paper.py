@@ -11,7 +11,7 @@ import pytest
 
 from sklsb import LSBSampler, MarkovNetwork, Max, Mixture, exact
 from sklsb.balancing.functions import Tabulated
-from sklsb.balancing.learning import Momentum
+from sklsb.balancing.learning import Adam
 from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
@@ -214,7 +214,7 @@ def test_objective_is_added_up_over_the_chains_and_new_draws(first_version):
     target, x, rule = small_network(), exact.states(small_network()), Balanced(network.table())
     streams, same = (Streams([np.random.default_rng(k) for k in range(len(x))]) for _ in range(2))
     chains = Learning(LSBSampler(), target).make_ensemble(x, streams)
-    learner = first_version.FirstVersionLearner(network, "kl", Momentum(0.0))
+    learner = first_version.FirstVersionLearner(network, "kl", Adam(0.0))
     first, extra = np.random.default_rng(0).random((2, len(x), 2))
     rngs = [np.random.default_rng(rng.integers(2**63)) for rng in same.of("scout")]
     for _ in range(2):  # new draws for each update

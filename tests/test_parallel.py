@@ -95,7 +95,7 @@ LATER = {
     "random": {"block_size": 1, "init": "uniform", "n_chains": 9},
     "learned": {
         **{"balancing": "max", "init": "uniform", "lazy": 0.9, "fast": True, "warm_start": True},
-        **{"learning_rate": 9.0, "objective": "bound", "optimizer": "sgd", "blocks": None},
+        **{"learning_rate": 9.0, "objective": "bound", "blocks": None},
     },
     "swap": {"init": "quenched", "n_partners": 1, "balancing": "max"},
     "tempering": {

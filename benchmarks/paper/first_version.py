@@ -8,7 +8,7 @@ from scipy.special import expit, logsumexp
 from sklsb import LSBSampler
 from sklsb.balancing import LearnableFunction
 from sklsb.balancing.functions import Tabulated
-from sklsb.balancing.learning import OPTIMIZERS, Learner
+from sklsb.balancing.learning import Adam, Learner
 
 
 class FirstVersion(LSBSampler):
@@ -16,7 +16,7 @@ class FirstVersion(LSBSampler):
 
     def _learner(self):
         rate = 0.01 if self.learning_rate is None else self.learning_rate
-        return FirstVersionLearner(self._function, "kl", OPTIMIZERS[self.optimizer](rate))
+        return FirstVersionLearner(self._function, "kl", Adam(rate))
 
 
 class FirstVersionLearner(Learner):

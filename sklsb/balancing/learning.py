@@ -98,22 +98,6 @@ class Adam:
         return -self.learning_rate * mean / (np.sqrt(square) + 1e-8)
 
 
-class Momentum:
-    """Gradient descent with momentum 0.9."""
-
-    def __init__(self, learning_rate: float):
-        self.learning_rate = learning_rate
-        self.velocity: Array | float = 0.0
-
-    def step(self, gradient: Array) -> Array:
-        """Return the change of the parameters."""
-        self.velocity = 0.9 * self.velocity - self.learning_rate * gradient
-        return self.velocity
-
-
-OPTIMIZERS: dict[str, Callable[[float], Adam | Momentum]] = {"adam": Adam, "sgd": Momentum}
-
-
 class History(NamedTuple):
     """What happened in each block of the burn-in.
 
@@ -154,9 +138,7 @@ class History(NamedTuple):
 class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
 
-    def __init__(
-        self, function: LearnableFunction, objective: str | Objective, optimizer: Adam | Momentum
-    ):
+    def __init__(self, function: LearnableFunction, objective: str | Objective, optimizer: Adam):
         self.function, self.table = function, function.table()
         self.objective = Objective.of(objective)
         self.optimizer = optimizer
@@ -491,10 +473,8 @@ def of_burn_in(given: Any, fast: bool) -> Objective:
     return OBJECTIVES["bound" if fast else "kl"]
 
 
-def new_learner(
-    objective: Objective, function: LearnableFunction, optimizer: str, rate: float | None
-) -> Learner:
+def new_learner(objective: Objective, function: LearnableFunction, rate: float | None) -> Learner:
     """Return a learner; ``rate`` is the learning rate, or None."""
     if rate is None:
         rate = objective.learning_rate or function.learning_rate
-    return Learner(function, objective, OPTIMIZERS[optimizer](float(rate)))
+    return Learner(function, objective, Adam(float(rate)))

@@ -73,10 +73,8 @@ class LSBSampler(BaseSampler):
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start; see `GibbsSampler`.
     learning_rate : float, optional
-        Step size of the optimiser in the burn-in; by default 0.01 for the objective "bound", and
-        the function's own for the others.
-    optimizer : {"adam", "sgd"}, default="adam"
-        Adam, or gradient descent with momentum 0.9, in the burn-in.
+        Step size of Adam, the optimiser in the burn-in; by default 0.01 for the objective "bound",
+        and the function's own for the others.
     pilot : bool, default=True
         Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
         of `fit` (after a very short one it cannot run, and the measures in ``candidates_`` are
@@ -194,7 +192,6 @@ class LSBSampler(BaseSampler):
     n_burn_in: int | None = None
     init: str = "auto"
     learning_rate: float | None = None
-    optimizer: str = "adam"
     pilot: bool = True
     lazy: float = 0.0
     rejection_free: bool | str = "auto"

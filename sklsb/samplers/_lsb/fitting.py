@@ -15,7 +15,6 @@ from sklsb.balancing.learning import (
     FEWEST_SITES,
     FEWEST_STATES,
     MOST_UPDATES,
-    OPTIMIZERS,
     UPDATE_COST,
     History,
     Learner,
@@ -72,9 +71,6 @@ class Learning(Algorithm):
             if learned and same and self._function._same(function):
                 self._function = before._moving
         name_of(params.objective)
-        if not isinstance(params.optimizer, str) or params.optimizer not in OPTIMIZERS:
-            allowed = sorted(OPTIMIZERS)
-            raise ValueError(f"optimizer is {params.optimizer!r}; it must be one of {allowed}.")
         check_bool(params.fast, "fast")
         check_bool(params.pilot, "pilot")
         self._check_n_flips()
@@ -239,7 +235,7 @@ class Learning(Algorithm):
         learner = None
         if n and isinstance(self._function, LearnableFunction):
             objective = of_burn_in(params.objective, params.fast)
-            learner = new_learner(objective, self._function, params.optimizer, params.learning_rate)
+            learner = new_learner(objective, self._function, params.learning_rate)
         if learner is None and not ensemble.adapting:
             function = self._function
             rule = balanced(target, function, float(params.lazy))
