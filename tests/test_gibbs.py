@@ -609,6 +609,24 @@ def test_values_are_asked_for_where_the_block_varies():
         assert len(changed) == 3
 
 
+@pytest.mark.parametrize(
+    ("shape", "periodic", "observed"),
+    [((4, 6), True, {}), ((5, 7), True, {}), ((5, 3), False, {}), ((4, 6), True, {(1, 2): 1})],
+    ids=["two classes", "more classes", "missing neighbours", "evidence"],
+)
+def test_lp_of_sweeps_by_colour_is_that_of_their_states(shape, periodic, observed):
+    # Bit for bit, though a sweep has summed the pairs already.
+    field = np.random.default_rng(0).normal(size=shape)
+    target = Ising.lattice(field, coupling=0.4, periodic=periodic)
+    target = target.condition(observed) if observed else target
+    sampler = GibbsSampler("chromatic", n_burn_in=20, random_state=0).fit(target)
+    x, ensemble = quietly(sampler, 30)["x"].values, sampler.run_.ensemble
+    for k in range(30):
+        there = ensemble.like(x[:, k].reshape(len(x), -1), ensemble.streams)
+        expected = there.log_prob() + target.constant
+        assert np.array_equal(sampler.sample_stats_["lp"][:, k], expected)
+
+
 @numba.njit
 def agreements(x):
     value = 0.0

@@ -176,6 +176,13 @@ def check_chromatic(package):
     check_rule_of(package, package.GibbsSampler("chromatic"), pair(package))
 
 
+def check_lp_of_sweeps(package):
+    target = package.Ising.lattice(np.full((4, 4), 0.1), coupling=0.3)
+    sampler = package.GibbsSampler("chromatic", n_burn_in=20, random_state=0).fit(target)
+    x = sampler.sample(20)["x"].values
+    np.testing.assert_allclose(sampler.sample_stats_["lp"], target.log_prob(x), atol=1e-12)
+
+
 def check_systematic(package):
     check_rule_of(package, package.GibbsSampler("systematic"), pair(package))
 
@@ -841,6 +848,13 @@ MUTANTS = {
     ),
     "close numbers decided by first digits": Mutant(
         CHROMATIC, "np.float32(2e-5)", "np.float32(0.0)", check_chromatic, STATIONARY
+    ),
+    "pairs of neighbours counted once in lp": Mutant(
+        CHROMATIC,
+        "2 * chain.part.classes.pairs[0]",
+        "chain.part.classes.pairs[0]",
+        check_lp_of_sweeps,
+        "Not equal to tolerance",
     ),
     "two neighbours in one class": Mutant(
         COLORING,

@@ -89,6 +89,11 @@ def step(view, rule, chain, u):
     """
 
 
+@contract(1, default=lambda view, rule, chain: log_prob(view, chain))
+def log_prob_after(view, rule, chain):
+    """Log p(x) after a transition, which may have summed a part of it; bit for bit `log_prob`."""
+
+
 @contract(0, default=lambda rule, u: 0)
 def n_used(rule, u):
     """How many of the numbers u the next transition uses, if that varies."""

@@ -12,6 +12,7 @@ from sklsb._kernels.contract import (
     flip,
     init_cache,
     log_prob,
+    log_prob_after,
     log_ratio,
     n_used,
     prepare,
@@ -165,7 +166,7 @@ def run(view, rule, chains, span, uniforms, steps, out, sums):
             if made == thin:
                 for j in range(chain.x.size):
                     draws[c, draw, j] = chain.x[j]
-                stats[c, draw, 0] = log_prob(view, chain)
+                stats[c, draw, 0] = log_prob_after(view, rule, chain)
                 if stats.shape[2] > 1:
                     stats[c, draw, 1] = chain.acceptance[0] / np.float64(chain.refusable[0])
                 if sums is not None:

@@ -239,7 +239,12 @@ class Tally:
 
     def _counted(self, x: States) -> NDArray[np.int64]:
         if self.two_valued:
-            return (x == self.values[1]).sum(axis=1)
+            hit = (x == self.values[1]).view(np.uint8)
+            # Sums of 255 fit in bytes, which add up faster.
+            parts = [
+                hit[:, k : k + 255].sum(axis=1, dtype=np.uint8) for k in range(0, x.shape[1], 255)
+            ]
+            return np.sum(parts, axis=0, dtype=np.int64)
         n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)
         index = np.searchsorted(self.values, x)
@@ -248,15 +253,16 @@ class Tally:
         return np.array([np.bincount(row.ravel(), minlength=n_counts + 1)[:-1] for row in place])
 
     def _keep_lp(self, lp: Array) -> None:
-        for k in range(lp.shape[1]):
-            at, rest = divmod(self.n_draws + k, self.lp_every)
-            if rest:
-                continue
+        k = 0
+        while (k := k + -(self.n_draws + k) % self.lp_every) < lp.shape[1]:
+            at = (self.n_draws + k) // self.lp_every
             if at == _MOST_LP:  # every second one is dropped
                 self.lp[:, : _MOST_LP // 2] = self.lp[:, ::2]
                 self.lp_every *= 2
-                at //= 2
-            self.lp[:, at] = lp[:, k]
+                continue
+            new = lp[:, k :: self.lp_every][:, : _MOST_LP - at]
+            self.lp[:, at : at + new.shape[1]] = new
+            k += new.shape[1] * self.lp_every
 
     def _add_lp(self, lp: Array, at: int) -> None:
         if not self.n_draws:

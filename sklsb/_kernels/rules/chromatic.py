@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import contract, implements, inlined
 from sklsb._kernels.chains import NoPart
-from sklsb._kernels.contract import flip, log_ratio, row_of, step
+from sklsb._kernels.contract import flip, log_prob, log_prob_after, log_ratio, row_of, step
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp, rough_sigmoid
 from sklsb._kernels.rules.gibbs import draw_site
 from sklsb._kernels.targets.conditioned import ConditionedView
-from sklsb._kernels.targets.ising import UniformIsingView
+from sklsb._kernels.targets.ising import UniformIsingView, log_prob_of_pairs
 
 _TOGETHER = 1024  # variables drawn at a time, so that the memory for them stays in the caches
 _CLOSE = np.float32(2e-5)  # twice what the rough probability may be off by
@@ -35,6 +35,7 @@ class Classes(NamedTuple):
     field: NDArray[np.float64]
     spin: NDArray[np.int8]  # (n_chains, n_sites + 1), and a zero
     drawn: NDArray[np.int8]  # (n_chains, n_sites), the same in the order of the sites
+    pairs: NDArray[np.int64]  # (n_chains, 1), sum over pairs of neighbours, one of the last class
 
     @classmethod
     def of(cls, view: UniformIsingView, sites: NDArray[np.uint32], n_chains: int) -> "Classes":
@@ -48,12 +49,13 @@ class Classes(NamedTuple):
         near = place[view.near.reshape(n, width)[sites]]
         near[np.arange(width) >= width - view.missing[sites, None]] = n
         spin, drawn = (np.zeros((n_chains, size), dtype=np.int8) for size in (n + 1, n))
-        return cls(order, place, near.ravel(), view.field[order], spin, drawn)
+        pairs = np.zeros((n_chains, 1), dtype=np.int64)
+        return cls(order, place, near.ravel(), view.field[order], spin, drawn, pairs)
 
 
 @implements(row_of, Classes)
 def _row_of_classes(part, c):
-    return Classes(*part[:-2], part.spin[c], part.drawn[c])
+    return Classes(*part[:-3], part.spin[c], part.drawn[c], part.pairs[c])
 
 
 class Probabilities(NamedTuple):
@@ -167,28 +169,51 @@ def _draw_unobserved(view, rule, chain, u):
 
 @implements(draw_all, UniformIsingView)
 def _draw_in_order(view, rule, chain, u):
-    part, (order, place, near, field, spin, drawn) = chain.part, chain.part.classes
-    width = len(view.slots)
+    part, (order, place, near, field, spin, drawn, _) = chain.part, chain.part.classes
+    width, pairs = len(view.slots), np.int64(0)
     for k in range(order.size):
         spin[k] = chain.x[order[k]]
     for color in range(rule.start.size - 1):
+        last = color == rule.start.size - 2
         for begin in range(rule.start[color], rule.start[color + 1], _TOGETHER):
             end = min(begin + _TOGETHER, rule.start[color + 1])
             # Slices: indices that might be negative would not be vectorised.
             here, fields = spin[begin:end], field[begin:end]
             _sum_neighbours(near[begin * width : end * width], width, spin, part.log_ratio)
+            for k in range(end - begin if last else 0):
+                part.flips[k] = np.uint32(np.int32(part.log_ratio[k]))
             for k in range(end - begin):
                 local = fields[k] + view.coupling * part.log_ratio[k]
                 part.log_ratio[k] = -2.0 * here[k] * local
             _decide(part, end - begin, u[begin:])
             for k in range(end - begin):
                 here[k] = -here[k] if part.gap[k] < 0.0 else here[k]
+            for k in range(end - begin if last else 0):
+                pairs += np.int32(here[k]) * np.int32(part.flips[k])
+    part.classes.pairs[0] = pairs
     for i in range(place.size):
         drawn[i] = spin[place[i]]
     for i in range(place.size):
         chain.moved[i] |= chain.x[i] != drawn[i]
     for i in range(place.size):
         chain.x[i] = drawn[i]
+
+
+@contract(0, default=lambda view, rule, chain: log_prob(view, chain))
+def log_prob_of_sweep(view, rule, chain):
+    """Log p after a sweep."""
+
+
+@implements(log_prob_of_sweep, UniformIsingView)
+def _log_prob_in_order(view, rule, chain):
+    if rule.start.size == 3 and rule.sites.size == chain.x.size:  # all pairs are of two classes
+        return log_prob_of_pairs(view, chain, 2 * chain.part.classes.pairs[0])
+    return log_prob(view, chain)
+
+
+@implements(log_prob_after, Chromatic)
+def _log_prob_after(view, rule, chain):
+    return log_prob_of_sweep(view, rule, chain)
 
 
 @inlined

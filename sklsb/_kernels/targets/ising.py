@@ -110,6 +110,12 @@ def _log_prob_of_sums(view, chain):
     pairs = 0  # twice the sum over pairs, which is exact
     for i in range(chain.x.size):
         pairs += chain.x[i] * _sum_of_neighbours(view, chain, np.uint64(i))
+    return log_prob_of_pairs(view, chain, pairs)
+
+
+@inlined
+def log_prob_of_pairs(view, chain, pairs):
+    """Log p, given twice the sum over pairs of neighbours."""
     n = chain.x.size
     a = b = c = d = 0.0
     for i in range(0, n - n % 4, 4):  # as above
