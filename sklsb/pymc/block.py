@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 from scipy.sparse import csr_array, vstack
 
-from sklsb.pymc.graph import Reader, Sees, dependents, distinct, pieces
+from sklsb.pymc.graph import Reader, Sees, dependents, distinct, evaluated, pieces
 from sklsb.pymc.variables import dims_and_labels, ends, site_names
 
 Ints = NDArray[np.int64]
@@ -124,10 +122,7 @@ class Block:
                 lines.append(pt.broadcast_to(given, of.shape).ravel())
         lines = self._model.replace_rvs_by_values(lines)
         varies, _ = dependents(lines, inputs)
-        evaluate = pytensor.function(
-            inputs, lines, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore"
-        )
-        found = evaluate(*(point[v.name] for v in inputs))
+        found = evaluated(lines, inputs, point)
         for i, line in enumerate(lines):
             if line in varies:
                 found[i] = np.full(found[i].size, FAR if i % 2 else -FAR)

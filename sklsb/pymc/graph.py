@@ -82,6 +82,15 @@ def _varies(v: Any, node: Any, found: set[Any], sized: set[Any]) -> bool:
     return not depend.isdisjoint(lengths)
 
 
+def evaluated(outputs: Sequence[Any], inputs: Sequence[Any], point: Any) -> list[Any]:
+    """Return the values of variables at a point, without compiling."""
+    mode = Mode(linker="py", optimizer=in2out(local_remove_check_parameter))
+    evaluate = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    with np.errstate(all="ignore"):
+        found: list[Any] = evaluate(*(point[v.name] for v in inputs))
+    return found
+
+
 def pieces(terms: Sequence[Any], block: set[Any], inputs: Sequence[Any]) -> list[Any]:
     """Return arrays whose elements add up to the terms, but for a number that the block leaves.
 
@@ -296,14 +305,7 @@ class Reader:
         variables.update(dict.fromkeys(outputs))
         arrays = [v for v in variables if isinstance(v.type, TensorType) and v.type.ndim]
         fixed = [v for v in variables if v not in varies and hasattr(v.type, "ndim")]
-        evaluate = pytensor.function(
-            inputs,
-            [*(v.shape for v in arrays), *fixed],
-            mode=Mode(linker="py", optimizer=in2out(local_remove_check_parameter)),
-            on_unused_input="ignore",
-        )
-        with np.errstate(all="ignore"):
-            made = evaluate(*(point[v.name] for v in inputs))
+        made = evaluated([*(v.shape for v in arrays), *fixed], inputs, point)
         self._shapes: dict[Any, tuple[int, ...]] = dict.fromkeys(variables, ())
         self._shapes.update({v: tuple(map(int, at)) for v, at in zip(arrays, made, strict=False)})
         self._values = dict(zip(fixed, made[len(arrays) :], strict=True))

@@ -304,19 +304,6 @@ class Balanced(Move):
         self.functions = [Barker(), Sqrt(), Min(), Max()]
         self.learned = np.zeros((2, 4))  # sums of acceptance probabilities, and changes tried
 
-    def _ratios(self, x: Ints, given: Given) -> Floats:
-        """Return log p at all states one change away, less that here."""
-        here = self.block.total(x, *given)
-        found = np.empty(self._site.size)
-        low = self.block.low[self._site]
-        values = low + (x[self._site] - low + self._jump) % self._k
-        for m, (i, v) in enumerate(zip(self._site.tolist(), values.tolist(), strict=True)):
-            old, x[i] = x[i], v
-            found[m] = self.block.total(x, *given)
-            x[i] = old
-        found -= here
-        return np.where(np.isnan(found), -np.inf, found)
-
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
         x = x.copy()
         tried = self.learned[1]
@@ -344,6 +331,13 @@ class Balanced(Move):
         return x
 
     def _log_weights(self, x: Ints, given: Given, g: BalancingFunction) -> Floats:
-        ratios = self._ratios(x, given)
+        """Return log g of the ratio of p at each state one change away to that here."""
+        here, ratios = self.block.total(x, *given), np.empty(self._site.size)
+        low = self.block.low[self._site]
+        values = low + (x[self._site] - low + self._jump) % self._k
+        for m, (i, v) in enumerate(zip(self._site.tolist(), values.tolist(), strict=True)):
+            old, x[i] = x[i], v
+            ratios[m] = self.block.total(x, *given) - here
+            x[i] = old
         possible = ratios > -np.inf
         return np.where(possible, g.log_g(np.where(possible, ratios, 0.0)), -np.inf)
