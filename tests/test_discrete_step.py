@@ -545,6 +545,32 @@ def test_values_of_a_scan_are_probed():
     ]
 
 
+def test_what_probes_of_a_scan_miss_is_found_by_elimination():
+    """A factor 0 hides what came before; then all that the scan may see is heeded."""
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.4, shape=5)
+        sums = pytensor.scan(
+            lambda here, last: last * here + 0.5,
+            sequences=[z * 1.0],
+            outputs_info=[pt.ones(())],
+            return_updates=False,
+        )
+        pm.Normal("y", sums, 1.0, observed=np.ones(5))
+    step = DiscreteStep(method="elimination", model=model, rng=1)
+    assert step.structure_.width == 3
+    point = model.initial_point()
+    with pytest.warns(SamplerWarning, match=r"in a way that did not show before"):
+        point = steps(step, point, 300)
+    assert step.structure_.width == 5
+    (way,), (states, p) = step._moves, law(model, step, point)
+    logs = way.tables.logs(way.block.low, way.block.given(point))
+    parts, total = np.split(logs, way.tables.starts[1:-1]), np.zeros(len(states))
+    for (scope, shape), part in zip(way.tables.shapes, parts, strict=True):
+        total += part.reshape(shape)[tuple(states[:, list(scope)].T)]
+    found = np.exp(total - total.max())
+    np.testing.assert_allclose(found / found.sum(), p, rtol=0, atol=1e-12)
+
+
 def test_hidden_chain_is_that_of_forward_filtering():
     rng = np.random.default_rng(4)
     p = np.array([[0.9, 0.1], [0.2, 0.8]])
