@@ -3,7 +3,6 @@
 Of the extra ``dimod``: ``pip install 'sklsb[dimod]'``.
 """
 
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -150,7 +149,7 @@ class SklsbSampler(dimod.Sampler):
             As the sampler behind, for example if chains disagree.
         """
         self.remove_unknown_kwargs(**unknown)
-        if inspect.ismethod(getattr(bqm, "vartype", self.sample)):  # of mixed models it is one
+        if not isinstance(bqm, dimod.BinaryQuadraticModel):
             raise TypeError(
                 f"bqm is {bqm!r:.100}; give a dimod.BinaryQuadraticModel. sample_dqm takes a "
                 "DiscreteQuadraticModel."

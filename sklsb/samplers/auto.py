@@ -14,6 +14,7 @@ from sklsb._system.html import Candidates
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.ensembles.streams import Streams
+from sklsb.exact.elimination.answers import check_target
 from sklsb.exact.elimination.reduce import tied_by_zeros
 from sklsb.exceptions import SeparatedModesWarning
 from sklsb.samplers._run.algorithm import Algorithm, Fit
@@ -64,6 +65,7 @@ class _Race(Fit):
 
     def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
         params = self.params
+        check_target(self.target)
         choice = self._choose(initial_states)
         self._winner, self._doubt = choice.sampler, choice.doubt
         run = self._winner.set_params(verbose=params.verbose)._here()
