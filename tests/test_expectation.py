@@ -177,6 +177,22 @@ def test_what_is_refused(arguments, of, error, message):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
+def test_functions_see_0_and_1_where_values_are_called_so(sparse):
+    """As "sum" does; spins without the target."""
+    rng = np.random.default_rng(4)
+    weights = np.triu(rng.normal(size=(5, 5)), 1)
+    weights += weights.T
+    target = Ising.from_binary(Ising(weights).couplings if sparse else weights, rng.normal(size=5))
+    draws = exact.sample(target, 500, random_state=0)
+    many = (to_frame(draws, target)[range(5)].sum(axis=1) >= 3).mean()
+    of = expectation(draws, lambda x: 1.0 * (x.sum(axis=1) >= 3), target)
+    np.testing.assert_allclose(of.value, many, atol=1e-12)
+    assert 0.1 < many < 0.9
+    spins = expectation(draws, lambda x: (x**2).sum(axis=1))
+    assert spins.value == 5.0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
 def test_variables_of_0_and_1(sparse):
     rng = np.random.default_rng(3)
     weights = np.triu(rng.normal(size=(5, 5)), 1)
@@ -193,6 +209,8 @@ def test_variables_of_0_and_1(sparse):
     np.testing.assert_allclose(seen.log_prob(z), np.where(z[:, 2], lp, -np.inf), atol=1e-12)
     with pytest.raises(ValueError, match="is 0; every variable"):
         target.log_prob([0, 1, -1, 1, 1])
+    with pytest.raises(ValueError, match=r"nan; .* \(0, 1\), or \(-1, 1\); drop or fill"):
+        target.log_prob([0, 1, np.nan, 1, 1])
     with pytest.raises(ValueError, match="is 0; every variable"):
         Ising(weights).log_prob(z)
     log_z = np.log(np.exp(lp).sum())

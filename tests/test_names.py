@@ -421,3 +421,86 @@ def test_tensors_of_images():
 def test_wrong_names_and_shapes(arguments, error, message):
     with pytest.raises(error, match=message):
         FunctionTarget(count, 6, **arguments)
+
+
+@pytest.fixture
+def people():
+    """An Ising model of three named variables that are 0 or 1, and all its states as a frame."""
+    pandas = pytest.importorskip("pandas")
+    names = ["sad", "tired", "worried"]
+    weights = pandas.DataFrame([[0, 1.0, 0], [1.0, 0, -2.0], [0, -2.0, 0]], names, names)
+    target = Ising.from_binary(weights, pandas.Series([0.5, -1.0, 0.25], names))
+    states = (np.arange(8)[:, None] >> np.arange(3)) & 1
+    return target, pandas.DataFrame(states, columns=names)
+
+
+def test_columns_of_states_are_found_by_name(people):
+    target, frame = people
+    expected = target.log_prob(frame.to_numpy())
+    assert len({*expected.round(9)}) > 4
+    turned = frame[["worried", "sad", "tired"]]
+    for given in (frame, turned, 2 * turned - 1, turned.astype(bool), turned.astype("category")):
+        np.testing.assert_array_equal(target.log_prob(given), expected)
+    for labels in (range(3), ["0", "1", "2"]):
+        plain = frame.set_axis([*labels], axis=1)
+        if isinstance(labels, range):  # positions, in any order
+            np.testing.assert_array_equal(target.log_prob(plain[[2, 0, 1]]), expected)
+        unnamed = Ising(target.couplings, target.field)
+        np.testing.assert_array_equal(
+            unnamed.log_prob(2 * plain - 1), unnamed.log_prob(2 * frame.to_numpy() - 1)
+        )
+
+
+def test_states_in_a_frame_are_complete(people):
+    target, frame = people
+    holes = frame.astype(float)
+    holes.loc[6, "tired"] = np.nan
+    wrong = {
+        r"x has the column 'sadd'; .* names like \['sad'\]": frame.rename(columns={"sad": "sadd"}),
+        "x has the column 'age'": frame.assign(age=1),
+        "x has no column 'tired'": frame[["sad", "worried"]],
+        "x has a column twice": frame[["sad", "tired", "worried", "sad"]],
+        "x has no value of variable 'tired' in row 6; drop": holes,
+        r"x\[0, 0\] is 2; variable 'sad' takes one of the values \(0, 1\), or \(-1, 1\)": frame + 2,
+    }
+    for message, given in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            target.log_prob(given)
+
+
+def test_states_by_name_are_those_of_positions():
+    """Also draws as a table, whose entries are names; numbers that are no names are positions."""
+    pandas = pytest.importorskip("pandas")
+    names = (("no", "yes"), (1, 2, 5))
+    table = np.random.default_rng(0).random((2, 3))
+    network = MarkovNetwork([2, 3], [((0, 1), table)], names=["a", "b"], state_names=names)
+    frame = draw(network, 40, random_state=0)
+    places = [[names[0].index(a), names[1].index(b)] for a, b in frame[["a", "b"]].to_numpy()]
+    expected = network.log_prob(places)
+    assert len({*expected}) > 3
+    np.testing.assert_array_equal(network.log_prob(frame[["b", "a"]]), expected)
+    by_number = pandas.DataFrame({"a": [p[0] for p in places], "b": frame["b"]})
+    np.testing.assert_array_equal(network.log_prob(by_number), expected)
+    with pytest.raises(ValueError, match=r"x\['b'\] is 0; .* names \[1, 2, 5\]"):
+        network.log_prob(pandas.DataFrame({"a": [0], "b": [0]}))
+
+
+def test_a_row_of_a_frame_is_evidence():
+    pandas = pytest.importorskip("pandas")
+    table = [[0.1, 0.2], [0.3, 0.4]]
+    network = MarkovNetwork([2, 2], [((0, 1), table)], names=["a", "b"])
+    row = pandas.Series({"b": 1})
+    for answer in (exact.log_partition(network, row), exact.prepare(network).log_partition(row)):
+        np.testing.assert_allclose(answer, np.log(0.6))
+    for ask in (network.condition, exact.prepare(network).marginals):
+        with pytest.raises(TypeError, match=r"is a data frame; .* for each row, as by to_dict"):
+            ask(pandas.DataFrame({"b": [1]}))
+
+
+def test_what_only_a_target_without_evidence_can_do_is_said():
+    network = MarkovNetwork([2, 2], [((0, 1), np.ones((2, 2)))])
+    seen = network.condition({0: 1})
+    with pytest.raises(AttributeError, match=r"'replace'.*; call it before condition"):
+        seen.replace({})
+    assert not hasattr(seen, "with_factors")
+    assert pickle.loads(pickle.dumps(seen)).n_sites == 2

@@ -55,9 +55,9 @@ def expectation(
         None is log p, and "sum" the sum of the numbers of all variables, for an `Ising` its
         magnetisation. If values have names that are numbers and there is a target, these are
         summed: after `Ising.from_binary`, the number of ones. For draws another name is a
-        statistic that was recorded, and a callable takes states of shape (n, \*target.shape), as
-        int64, and returns n numbers or arrays. A list holds the terms of a sum: variables by name,
-        and an array whose axes are their values.
+        statistic that was recorded, and a callable takes states of shape (n, \*target.shape), of
+        such numbers, as int64, and returns n numbers or arrays. A list holds the terms of a sum:
+        variables by name, and an array whose axes are their values.
     target : Target, optional
         What was sampled, if ``source`` are draws: for a list, and for the names of values.
     of : {"mean", "variance", "binder"} or callable, default="mean"
@@ -144,6 +144,8 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     if name == "sum" and target is None:
         return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
     if callable(name):
+        if isinstance(target, Target) and _are_called_numbers(target):
+            chains = _by_name(target, chains)
         found = np.stack([real_array(name(x), "function(x)") for x in chains])
         if found.shape[:2] != chains.shape[:2]:
             raise ValueError(
@@ -162,15 +164,31 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     return sum((table[tuple(places[:, :, i] for i in s)] for s, table in terms), zero)
 
 
+def _are_called_numbers(target: Target) -> bool:
+    """Whether the names of all values are numbers."""
+    return target.state_names is not None and all(map(are_numbers, target.state_names))
+
+
+def _numbers(target: Target) -> Sequence[tuple[Any, ...]]:
+    """Return the numbers of the values of each variable: their names, if all are numbers."""
+    if target.state_names is not None and _are_called_numbers(target):
+        return target.state_names
+    return [target.values[:k] for k in target.cardinalities.tolist()]
+
+
+def _by_name(target: Target, chains: NDArray[Any]) -> NDArray[Any]:
+    """Return states with the names of values, which are numbers, in place of the values."""
+    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], -1))
+    columns = [np.array(own)[places[:, :, i]] for i, own in enumerate(_numbers(target))]
+    return np.stack(columns, axis=2).reshape(chains.shape)
+
+
 def _terms(target: Target, function: Any) -> Terms:
     """Return the terms of a sum, variables by site."""
     if function is None:
         return target.log_factors or []
     if isinstance(function, str) and function == "sum":
-        named = target.state_names
-        if named is None or not all(map(are_numbers, named)):
-            named = tuple(target.values[:k] for k in target.cardinalities.tolist())
-        return [((i,), np.array(own, dtype=float)) for i, own in enumerate(named)]
+        return [((i,), np.array(own, dtype=float)) for i, own in enumerate(_numbers(target))]
     listed = isinstance(function, Sequence) and not isinstance(function, str)
     if not listed or not all(isinstance(term, Sequence) and len(term) == 2 for term in function):
         raise TypeError(

@@ -373,7 +373,7 @@ class Prepared:
         """
         self._network("sensitivity")
         network: Any = self.target
-        both = [weights_of(network, given or {}) for given in (query, evidence)]
+        both = [weights_of(network, {} if e is None else e) for e in (query, evidence)]
         if not both[0]:
             raise ValueError("query is empty; give a dict of variable: value.")
         again = sorted(both[0].keys() & both[1].keys())
@@ -437,8 +437,6 @@ class Prepared:
         self, evidence: Evidence | None, engine: _Engine
     ) -> tuple[dict[int, Weights], float]:
         """Return weights of the variables observed, and the logarithm of what divides them."""
-        if evidence is not None and not isinstance(evidence, Mapping):
-            weights_of(self._target, evidence)  # says what to give
         found, log_divisor = dict[int, Weights](), 0.0
         for variable, value in (evidence or {}).items():
             site, weights, log_top = self._looked_up(variable, value, engine)
@@ -470,6 +468,9 @@ class Prepared:
     ) -> Iterator[tuple[Elimination, float]]:
         """Lend an elimination with evidence, and the logarithm of what its sum is divided by."""
         engine = engine or self._engine
+        if evidence is not None and not isinstance(evidence, Mapping):
+            weights_of(self._target, evidence)  # says what to give, if it is no Series
+            evidence = dict(evidence)
         try:
             weights, log_divisor = self._weights(evidence, engine)
             with engine.given(weights, mode) as elimination:

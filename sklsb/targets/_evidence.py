@@ -10,7 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.targets._names import Names, is_flag, is_missing, labels_of, number
+from sklsb.targets._names import (
+    Names,
+    are_numbers,
+    columns_of,
+    is_flag,
+    is_missing,
+    labels_of,
+    number,
+    plain,
+)
 
 Weights = Mapping[int, NDArray[np.float64]]
 _MOST_NAMES = 100  # in an error
@@ -108,8 +117,11 @@ def value_name(target: Named, site: int, value: int) -> Any:
 
 def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
     """Return the variable, as it was called, and what was observed of it, by site."""
-    if not isinstance(evidence, Mapping):
-        raise TypeError(f"evidence is {evidence!r:.200}; give a dict of variable: value.")
+    if not is_soft(evidence) or columns_of(evidence) is not None:
+        given, rows = f"{evidence!r:.80}", ""
+        if columns_of(evidence) is not None:
+            given, rows = "a data frame", ", one for each row, as by to_dict('records')"
+        raise TypeError(f"evidence is {given}; give a dict of variable: value{rows}.")
     by_name, found = sites_by_name(target), dict[int, tuple[Any, Any]]()
     for variable, given in evidence.items():
         site = site_called(target, by_name, variable, "evidence names the variable")
@@ -123,8 +135,45 @@ def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
 
 
 def is_soft(given: Any) -> bool:
-    """Whether evidence of a variable are likelihoods: a mapping or a Series."""
+    """Whether something gives numbers or values by name: a mapping, or a Series."""
     return isinstance(given, Mapping) or labels_of(given) is not None
+
+
+def states_in(target: Named, frame: Any, name: str, by_column: bool, by_value: bool) -> Any:
+    """Return the rows of a data frame as an array of states.
+
+    ``by_column``: columns are variables by name, else only if called 0, 1, ... in any order.
+    ``by_value``: entries are values by name, where these have names; numbers are values, too, if no
+    name is a number.
+    """
+    by_name, own = sites_by_name(target), columns_of(frame) or []
+    order = [*range(len(own))]
+    if by_column:
+        order = [site_called(target, by_name, label, f"{name} has the column") for label in own]
+        missing = [target.label(i) for i in range(target.n_sites) if i not in order]
+        if missing or len(own) > target.n_sites:
+            told = f"has no column {missing[0]!r}" if missing else "has a column twice"
+            raise ValueError(f"{name} {told}; give one for each of {target.n_sites} variables.")
+    elif {*own} == {*order}:
+        order = own
+    found: dict[int, NDArray[Any]] = {}
+    for j, site in enumerate(order):
+        column = frame.iloc[:, j]
+        found[site] = np.asarray(column)
+        missing = np.flatnonzero(np.asarray(column.isna())).tolist()
+        if missing:
+            raise ValueError(
+                f"{name} has no value of variable {own[j]!r} in row "
+                f"{(labels_of(frame) or missing)[missing[0]]!r}; drop such rows, or fill in what "
+                "is missing."
+            )
+        if by_value and target.state_names is not None and len(own) == target.n_sites:
+            is_number = found[site].dtype.kind in "iufb"
+            if not is_number or are_numbers(target.state_names[site]):
+                what = f"{name}[{own[j]!r}]"
+                known = {v: value_called(target, site, v, what) for v in plain(column.unique())}
+                found[site] = np.array([known[v] for v in column], dtype=np.int64)
+    return np.stack([found[i] for i in sorted(found)], axis=-1) if found else np.asarray(frame)
 
 
 def clashing(

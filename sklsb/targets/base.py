@@ -23,11 +23,12 @@ from sklsb.targets._evidence import (
     is_soft,
     shown,
     site_of_each,
+    states_in,
     value_called,
     value_name,
     weights_of,
 )
-from sklsb.targets._names import coordinate
+from sklsb.targets._names import columns_of, coordinate
 from sklsb.targets.offers import Offers, of_target
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ class Target(Worded, ABC):
         ----------
         x : array_like of shape (..., n_sites) or leading axes and ``shape``
             States. On a grid the last axis may hold all sites, row by row, in the order of `names`;
-            on a grid of one row, whose shapes look the same, it does.
+            on a grid of one row, whose shapes look the same, it does. The columns of a data frame
+            are variables by name, in any order, and its entries values by name, as in `condition`.
 
         Returns
         -------
@@ -416,7 +418,13 @@ class Target(Worded, ABC):
         return labels[0] if len(labels) == 1 else tuple(labels)
 
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
-        """Return states as an array of shape (..., n_sites) and type ``dtype``."""
+        """Return states as an array of shape (..., n_sites) and type ``dtype``.
+
+        Columns of a data frame are variables, by name if these have names; entries that are names
+        of values are looked up.
+        """
+        if columns_of(x) is not None:
+            x = states_in(self, x, name, self._labels is not None, not self._is_binary)
         given = as_array(x, name)
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
         if given.ndim and given.shape[-1] == self.n_sites:
@@ -432,8 +440,8 @@ class Target(Worded, ABC):
             raise TypeError(
                 f"{name} has dtype {given.dtype}; give integers, one of {shown(self.values)}."
             )
-        if self._is_binary and np.isin(states, (0, 1)).all():
-            states = 2.0 * states - 1.0
+        if self._is_binary and not (states == -1).any():
+            states = np.where(states == 0, -1.0, states)
         wrong = ~_are_among(states, self.values)
         k = self.cardinalities
         if (k < len(self.values)).any():
@@ -443,11 +451,13 @@ class Target(Worded, ABC):
             values = self.values[: int(k[where[-1]])]
             label = self.label(where[-1])
             which = f"variable {label!r}" if isinstance(label, str) else "this variable"
-            if k.min() == k.max():
+            if k.min() == k.max() and not isinstance(label, str):
                 which = "every variable of this target"
+            said = f"{shown((0, 1))}, or {shown(values)}" if self._is_binary else shown(values)
+            missing = "; drop or fill what is missing" if np.isnan(states[where]) else ""
             raise ValueError(
-                f"{name}[{', '.join(map(str, where))}] is {states[where]}; "
-                f"{which} takes one of the values {shown(values)}."
+                f"{name}[{', '.join(map(str, where))}] is {given[where]}; "
+                f"{which} takes one of the values {said}{missing}."
             )
         return states.astype(self.dtype)
 
@@ -503,8 +513,9 @@ class Target(Worded, ABC):
 
 def _hard_and_soft(target: Target, evidence: Any) -> tuple[dict[Any, Any], Weights]:
     """Return the values in evidence, and the likelihoods."""
-    if not isinstance(evidence, Mapping):
-        return evidence, {}
+    if not is_soft(evidence) or columns_of(evidence) is not None:
+        return evidence, {}  # an error when values are looked up
+    evidence = dict(evidence)
     soft = {v: given for v, given in evidence.items() if is_soft(given)}
     if soft:
         site_of_each(target, evidence)  # no variable twice
@@ -532,6 +543,13 @@ class Conditioned(Target):
 
     def __repr__(self) -> str:
         return f"{self.target!r} with {self.sites.size} variables observed"
+
+    def __getattr__(self, name: str) -> Any:
+        target = self.__dict__.get("target")
+        if name.startswith("_") or not hasattr(type(target), name):
+            return super().__getattr__(name)  # type: ignore[misc]
+        said = f"a target with evidence has no {name!r}, but that without has"
+        raise AttributeError(f"{said}; call it before condition(...)", name=name, obj=None)
 
     cardinalities = of_target("cardinalities")
     coords = of_target("coords")
