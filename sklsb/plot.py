@@ -4,7 +4,7 @@ Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from sklsb.diagnostics.draws import as_draws, to_frame
 from sklsb.exact.prepared import Marginals
-from sklsb.targets._evidence import names_of_values, value_called
+from sklsb.targets._evidence import names_of_values
+from sklsb.targets._names import Names, did_you_mean
 from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
@@ -80,20 +81,38 @@ def _main(values: Sequence[Any]) -> int:
     return next((k for k, v in enumerate(values) if str(v).lower() in _YES), len(values) - 1)
 
 
+def _chosen(values: Mapping[Any, Sequence[Any]], state: Any) -> dict[Any, int]:
+    """Return the place of the value chosen, of the variables listed or of all that have it."""
+    by_name, given, found, wrong = Names(values), state, dict[Any, int](), []
+    if not isinstance(state, Mapping):
+        given = {} if state is None else dict.fromkeys(values, state)
+    for variable, value in given.items():
+        at = by_name.find(variable)
+        own = () if at is None else values[by_name.names[at]]
+        place = Names(own).find(value)
+        if at is None or place is None:
+            wrong.append((variable, by_name.names) if at is None else (value, own))
+        else:
+            found[by_name.names[at]] = place
+    if wrong and (given is state or not found):
+        (word, names), *others = wrong[:1] if given is state else wrong
+        allowed = [*dict.fromkeys([*names, *(n for _, own in others for n in own)])]
+        raise ValueError(
+            f"state is {state!r:.200}; {did_you_mean(word, allowed)}give one of {allowed!r:.500} "
+            f"instead of {word!r}."
+        )
+    return found
+
+
 def _shown(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
     """Return the place of the value whose probability colours each node."""
     names = [names_of_values(target, i) for i in range(target.n_sites)]
-    shown, has = np.array([*map(_main, names)], dtype=np.int64), 0
+    shown = np.array([*map(_main, names)], dtype=np.int64)
     if len({own[k] for own, k in zip(names, shown, strict=True)}) > 1:
         shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
-    for i in range(target.n_sites) if state is not None else ():
-        try:
-            shown[i] = target.values.index(value_called(target, i, state, "state"))
-        except ValueError:
-            if i == target.n_sites - 1 and not has:  # no variable has it
-                raise
-        else:
-            has += 1
+    chosen = _chosen(dict(zip(target.names, names, strict=True)), state)
+    for i, name in enumerate(target.names):
+        shown[i] = chosen.get(name, shown[i])
     return shown
 
 
@@ -103,14 +122,17 @@ def graph(
     *,
     state: Any = None,
     layout: Any = None,
+    min_strength: float = 0.0,
+    max_strength: float | None = None,
     ax: Any = None,
 ) -> Any:
     """Draw the variables of a target and what couples them.
 
     Nodes are coloured by the probability of one value, observed ones have a bold edge. Lines are
-    the wider, the stronger two variables are coupled: blue where equal values are favoured, red
-    where different ones are, grey where a variable has more than two values. Arrows lead from
-    parents to children in networks made of conditional tables.
+    the wider, the stronger two variables are coupled: blue where values of the same name are
+    favoured, red where others are, grey where a variable has more than two values or the two have
+    other names for theirs. Arrows lead from parents to children in networks made of conditional
+    tables.
 
     Parameters
     ----------
@@ -119,7 +141,7 @@ def graph(
     marginals : xarray.Dataset or Marginals, optional
         Of `sklsb.exact.marginals`, a prepared plan or `sklsb.diagnostics.marginals`. Nodes are
         white without.
-    state : value, optional
+    state : value or dict of variable to value, optional
         Whose probability is shown, by name, where variables have it. By default "yes", "true",
         "present" or "positive", else the last value of each variable; or where these have different
         names, the observed one.
@@ -127,6 +149,12 @@ def graph(
         Places of the variables by name, or a layout of networkx. By default a grid for a grid, a
         column for each slice after `MarkovNetwork.unroll`, parents above their children for
         conditional tables, and ``networkx.kamada_kawai_layout`` for others.
+    min_strength : float, default=0.0
+        Weaker lines are not drawn. The strength of a pair is the coupling J of an Ising model, a
+        quarter of a weight of `Ising.from_binary`, or the like in log p of other models.
+    max_strength : float, optional
+        The strength that the widest line stands for: give the same one to pictures that are to be
+        compared. By default the largest in this picture.
     ax : matplotlib Axes, optional
         Where to draw. By default a figure large enough for the names, if they fit in one.
 
@@ -138,7 +166,8 @@ def graph(
     ------
     ValueError
         If there are too many variables, neither factors nor a graph, the marginals are of
-        another target, no variable has such a value, or the layout has no place for a variable.
+        another target, no variable has such a value, a strength is negative, or the layout has no
+        place for a variable.
 
     Examples
     --------
@@ -155,6 +184,9 @@ def graph(
         raise ValueError(
             f"target is {target!r}, which has neither factors nor a graph; plot its marginals."
         )
+    for what, given in (("min_strength", min_strength), ("max_strength", max_strength)):
+        if given is not None and not 0.0 <= given < np.inf:
+            raise ValueError(f"{what} is {given!r}; give a number that is not negative.")
     new = _axes(ax)  # says what to install
     import networkx as nx
     from matplotlib import colormaps, colors
@@ -178,19 +210,22 @@ def graph(
             at, gap = _in_points(places, extent * larger)
         new.figure.set_size_inches(new.figure.get_size_inches() * larger)
     ax, size = new, float(np.clip(0.8 * np.hypot(*gap), 6.0, 47.0))  # of a node, in points
-    largest = max([abs(s) for s in strength.values()], default=0.0) or 1.0
-    two = (target.cardinalities == 2).tolist()
-    width = [0.3 + 4.0 * abs(s) / largest for s in strength.values()]
+    drawn = {pair: s for pair, s in strength.items() if abs(s) >= min_strength}
+    largest = max_strength or max([abs(s) for s in strength.values()], default=0.0) or 1.0
+    values = [names_of_values(target, i) for i in range(target.n_sites)]
+    width = [0.3 + 4.0 * min(abs(s) / largest, 1.0) for s in drawn.values()]
     colour = [
-        ("0.6" if not (two[i] and two[j]) else _POSITIVE if s > 0 else _NEGATIVE)
-        for (i, j), s in strength.items()
+        "0.6"
+        if len(values[i]) != 2 or {*values[i]} != {*values[j]}
+        else (_POSITIVE if (s > 0) == (values[i] == values[j]) else _NEGATIVE)
+        for (i, j), s in drawn.items()
     ]
     if made.is_directed():
-        for edge, wide, hue in zip(strength, width, colour, strict=True):
+        for edge, wide, hue in zip(drawn, width, colour, strict=True):
             _arrow(ax, places, at, edge, size, linewidth=wide, color=hue)
     else:
         nx.draw_networkx_edges(
-            made, places, edgelist=list(strength), ax=ax, width=width, edge_color=colour
+            made, places, edgelist=list(drawn), ax=ax, width=width, edge_color=colour
         )
     shade: Any = ["white"] * target.n_sites
     if marginals is not None:
@@ -205,7 +240,7 @@ def graph(
         p = p.reshape(target.n_sites, -1)
         last = _shown(target, p, state)
         shown = p[np.arange(target.n_sites), last]
-        value = [names_of_values(target, i)[k] for i, k in enumerate(last)]
+        value = [values[i][k] for i, k in enumerate(last)]
         same = len({*value}) == 1
         scale = colors.Normalize(0.0, 1.0)
         shade = colormaps["YlOrRd"](0.75 * scale(shown))
@@ -321,13 +356,28 @@ def marginals(
     before: xr.Dataset | Marginals | None = None,
     *,
     variables: Any = None,
+    state: Any = None,
+    labels: Sequence[str] = ("after", "before"),
     ax: Any = None,
 ) -> Any:
     """Draw probabilities with two standard errors, those before evidence beside them.
 
-    Of two values "yes" or the like is shown, else the last one; ``variables`` are names, for at
-    most 80 bars. A ValueError says what cannot be shown.
+    Parameters
+    ----------
+    after, before : xarray.Dataset or Marginals
+        As for `graph`, of the same variables: under other evidence, or of two groups.
+    variables : list, optional
+        Names of the variables shown, for at most 80 bars.
+    state : value or dict of variable to value, optional
+        The only value shown, by name, where variables have it. By default all of several; of two
+        "yes" or the like, else the last one.
+    labels : pair of str, default=("after", "before")
+        What both are called, such as ("patients", "controls").
+    ax : matplotlib Axes, optional
+        Where to draw. A ValueError says what cannot be shown.
     """
+    if isinstance(labels, str) or len(labels) != 2:
+        raise ValueError(f"labels is {labels!r:.200}; give two, as in ('after', 'before').")
     tables = [to_frame(found) for found in (after, before) if found is not None]
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
     if any(other != rows for other in others):
@@ -339,11 +389,11 @@ def marginals(
     for variable, value in rows:
         of.setdefault(variable, []).append(value)
     unknown = [v for v in variables or () if v not in of]
+    only = {v: _main(values) for v, values in of.items() if len(values) == 2} | _chosen(of, state)
     kept = [
         k
         for k, (v, value) in enumerate(rows)
-        if (variables is None or v in variables)
-        and (len(of[v]) != 2 or value == of[v][_main(of[v])])
+        if (variables is None or v in variables) and (v not in only or value == of[v][only[v]])
     ]
     if unknown or not 0 < len(kept) <= _MOST_BARS:
         why = f"and there is no {unknown[0]!r}" if unknown else f"which makes {len(kept)} bars"
@@ -362,7 +412,7 @@ def marginals(
             height,
             xerr=2 * shown["mcse"].fillna(0.0) if shown["mcse"].any() else None,
             color=colour,
-            label=("after", "before")[k],
+            label=labels[k],
         )
     ax.set_yticks(place, [f"{_label(rows[k][0])} = {rows[k][1]}" for k in kept])
     ax.invert_yaxis()

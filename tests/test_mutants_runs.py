@@ -60,6 +60,7 @@ def check_pictures(package):
     tests = anew("test_plot")
     tests.test_edges_are_as_strong_as_couplings()
     tests.test_arrows_lead_from_parents_to_children()
+    tests.test_colours_go_by_names_of_values()
 
 
 def check_lost(package):
@@ -436,10 +437,13 @@ MUTANTS = {
     ),
     "couplings drawn without their sign": Mutant(
         "plot.py",
-        "else _POSITIVE if s > 0 else _NEGATIVE",
-        "else _POSITIVE",
+        "_POSITIVE if (s > 0) == (values[i] == values[j]) else _NEGATIVE",
+        "_POSITIVE",
         check_pictures,
         ".",
+    ),
+    "colours that go by the order of values": Mutant(
+        "plot.py", "(s > 0) == (values[i] == values[j])", "s > 0", check_pictures, "."
     ),
     "visits to the first of two values counted as those of the second": Mutant(
         TALLY,

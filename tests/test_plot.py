@@ -1,8 +1,10 @@
 """Pictures hold the numbers that they should; notebooks get short and escaped tables."""
 
+import inspect
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -37,6 +39,41 @@ def test_edges_are_as_strong_as_couplings():
     assert (nodes.get_facecolors() == 1.0).all()
 
 
+def hues(target):
+    """Return the colour of each arrow."""
+    return [arrow.get_edgecolor()[:3] for arrow in target.plot().patches]
+
+
+def test_colours_go_by_names_of_values():
+    to_rgb = pytest.importorskip("matplotlib.colors").to_rgb
+    blue, red, grey = to_rgb(plot._POSITIVE), to_rgb(plot._NEGATIVE), to_rgb("0.6")
+    like, other = {"yes": [0.1, 0.9], "no": [0.9, 0.1]}, {"yes": [0.9, 0.1], "no": [0.1, 0.9]}
+    for table, hue in ((like, blue), (other, red)):
+        for order in (["yes", "no"], ["no", "yes"]):
+            cough = pd.DataFrame({"flu": ["no", "yes"], **table})[["flu", *order]]
+            network = MarkovNetwork.from_tables({"flu": {"no": 0.8, "yes": 0.2}, "cough": cough})
+            assert hues(network) == [hue]
+            assert hues(network.condition({"flu": "yes"})) == [hue]
+    test = pd.DataFrame({"flu": ["no", "yes"], "neg": [0.9, 0.1], "pos": [0.1, 0.9]})
+    assert hues(network.from_tables({"flu": {"no": 0.8, "yes": 0.2}, "test": test})) == [grey]
+
+
+def test_widths_on_a_common_scale():
+    common = TREE.plot(max_strength=2.0).collections[0].get_linewidths()
+    np.testing.assert_allclose(common, [2.3, 1.3])
+    strong = TREE.plot(min_strength=0.75)
+    assert strong.collections[0].get_linewidths() == [4.3]
+    assert [t.get_position() for t in strong.texts] == [t.get_position() for t in TREE.plot().texts]
+    capped = TREE.plot(max_strength=0.5).collections[0].get_linewidths()
+    np.testing.assert_allclose(capped, [4.3, 4.3])
+
+
+def test_methods_show_the_parameters():
+    mine, of_graph = (inspect.signature(f).parameters for f in (TREE.plot, plot.graph))
+    assert [*mine] == [*of_graph][1:]
+    assert all(mine[name].default == of_graph[name].default for name in mine)
+
+
 def test_strengths_of_other_models():
     assert plot._strengths(TREE) == {(0, 1): 1.0, (1, 2): -0.5}
     potts = Potts([[0, 2.0], [2.0, 0]], np.zeros((2, 3)))
@@ -59,6 +96,10 @@ def test_nodes_are_coloured_by_probability_and_observed_ones_are_bold():
     assert (1.0 - down.get_facecolors()[:, 1])[1] < redness[1]
 
 
+def bars_of(found, state):
+    return [t.get_text() for t in plot.marginals(found, state=state).get_yticklabels()]
+
+
 def test_values_that_some_variables_have():
     states = {"cold": ["no", "yes"], "age": ["young", "old"]}
     tables = {"cold": [0.9, 0.1], "age": [0.6, 0.4]}
@@ -69,8 +110,19 @@ def test_values_that_some_variables_have():
         assert labels == ["cold:\nno", "age:\nyoung"]
         assert plot.graph(network, found).figure.axes[1].get_ylabel().endswith("the value shown")
     assert len(plot.marginals(plan.marginals(None, ["cold"])).patches) == 1
-    with pytest.raises(ValueError, match="state is 'maybe'"):
-        plot.graph(network, found, state="maybe")
+    for state, message in (
+        ("ye", r"did you mean 'yes'\? give one of \['no', 'yes', 'young', 'old'\] instead"),
+        ({"age": "odl"}, r"did you mean 'old'\? give one of \['young', 'old'\] instead of 'odl'"),
+        ({"aeg": "old"}, r"did you mean 'age'\? give one of \['cold', 'age'\] instead of 'aeg'"),
+    ):
+        for draw in (lambda s: plot.graph(network, found, state=s), lambda s: bars_of(found, s)):
+            with pytest.raises(ValueError, match=message):
+                draw(state)
+    labels = [t.get_text() for t in plot.graph(network, found, state={"cold": "no"}).texts]
+    assert labels == ["cold:\nno", "age:\nyoung"]
+    assert bars_of(found, {"age": "young"}) == ["cold = yes", "age = young"]
+    assert bars_of(found, "no") == ["cold = no", "age = old"]
+    assert bars_of(exact.marginals(PAIR), {"river": 1}) == ["rain = 1", "river = 1"]
     # The first of two values, if it is the one that people mean.
     flu = MarkovNetwork.from_tables({"flu": {"Yes": 0.2, "No": 0.8}, "sex": {"f": 0.4, "m": 0.6}})
     bars = plot.marginals(exact.marginals(flu))
@@ -168,6 +220,8 @@ def test_bars_of_marginals():
     ends = ax.containers[0].lines[2][0].get_segments()[2][:, 0]
     np.testing.assert_allclose(ends, [0.23, 0.27])
     assert [t.get_text() for t in ax.get_legend().texts] == ["after", "before"]
+    groups = plot.marginals(after, before, labels=["ill", "well"])
+    assert [t.get_text() for t in groups.get_legend().texts] == ["ill", "well"]
     assert len(plot.marginals(before, variables=["river"]).patches) == 3
 
 
@@ -206,7 +260,7 @@ def test_histograms_and_traces():
         (lambda: plot.graph(PAIR, layout={"rain": (0, 0)}), r"layout has no place for \['river'\]"),
         (
             lambda: plot.graph(TREE, exact.marginals(TREE), state=0),
-            r"state is 0; this variable takes",
+            r"state is 0; give one of \[-1, 1\]",
         ),
         (
             lambda: plot.marginals(exact.marginals(PAIR), exact.marginals(TREE)),
@@ -217,6 +271,11 @@ def test_histograms_and_traces():
             "there is no 'sun'; name",
         ),
         (lambda: plot.marginals(exact.marginals(Ising(np.zeros((99, 99))))), "99 bars; name .* 80"),
+        (lambda: TREE.plot(min_strength=-1), "min_strength is -1; give a number that is not neg"),
+        (
+            lambda: plot.marginals(exact.marginals(PAIR), labels=["a"]),
+            r"labels is \['a'\]; give two",
+        ),
         (lambda: plot.traces(xr.Dataset()), r"draws has \[\], and name is 'lp'; give one of"),
         (lambda: plot.overlaps(draws_of([[[1, 1]]])), "give the states x of at least two draws"),
     ],

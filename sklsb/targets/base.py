@@ -467,11 +467,21 @@ class Target(Worded, ABC):
         leading = states.shape[:-1]
         return states.reshape(math.prod(leading), self.n_sites), leading
 
-    def plot(self, *args: Any, **kwargs: Any) -> Any:
-        """Draw variables and couplings: `sklsb.plot.graph` of this target."""
+    def plot(
+        self,
+        marginals: Any = None,
+        *,
+        state: Any = None,
+        layout: Any = None,
+        min_strength: float = 0.0,
+        max_strength: float | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Draw variables and couplings, coloured by ``marginals``: `sklsb.plot.graph` says how."""
         import sklsb
 
-        return sklsb.plot.graph(self, *args, **kwargs)
+        how = {"min_strength": min_strength, "max_strength": max_strength, "ax": ax}
+        return sklsb.plot.graph(self, marginals, state=state, layout=layout, **how)
 
     def _repr_html_(self) -> str:
         from sklsb._system.html import table
