@@ -351,6 +351,11 @@ def test_named_states():
     assert frame["cold"].tolist() == [("no", "yes")[k] for k in x[:, 0]]
     with pytest.raises(ValueError, match=r"states has shape \(2,\); give states of 3 variables"):
         plan.named(values)
+    with pytest.raises(ValueError, match=r"states\[0, 1\] is 3; variable 'age' takes one of the v"):
+        plan.named([3, 1], ["age", "cold"])
+    pair = exact.prepare(Ising.from_binary([[0, 1], [1, 0]]))
+    assert pair.named([0, 1]) == pair.named([-1, 1]) == {0: 0, 1: 1}
+    assert pair.named([0], [1]) == {1: 0}
 
 
 def test_sensitivities_by_name():

@@ -336,7 +336,11 @@ class Prepared:
                 f"states has shape {x.shape}; give states of {len(sites)} variables, in one row or "
                 "several, and name the variables if they are not all."
             )
-        columns = named_columns(np.atleast_2d(x), self._target, sites)
+        rows, last = np.atleast_2d(x), np.take(self._target.values, self._target.cardinalities - 1)
+        full = np.tile(last, (len(rows), 1)).astype(np.result_type(rows, last))
+        full[:, sites] = rows
+        checked = self._target.check_states(full, "states")
+        columns = named_columns(checked[:, sites], self._target, sites)
         if x.ndim == 2:
             return frame(columns, len(x))
         return dict(zip(columns, plain(column[0] for column in columns.values()), strict=True))
