@@ -591,6 +591,7 @@ ERRORS = [
         ValueError,
         r"coupling has shape \(2,\); it must be a number or of shape \(2, 2, 2\)",
     ),
+    (lambda: Ising.lattice(np.zeros((2, 2)), None), TypeError, "coupling has dtype object; give"),
     (
         lambda: Ising.lattice(np.zeros((2, 2)), "strong"),
         (ValueError, TypeError),

@@ -209,11 +209,9 @@ class GraphTarget(Target):
         if not isinstance(periodic, bool | np.bool_):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
         model = cls.__new__(cls)
-        couplings = _lattice_couplings(
-            finite_array(coupling, "coupling", (n_axes, *shape)), periodic
-        )
+        strengths = finite_array(as_array(coupling, "coupling"), "coupling", (n_axes, *shape))
         dims = {1: ("site",), 2: ("row", "col")}.get(n_axes) or [f"axis_{i}" for i in range(n_axes)]
-        model._set(couplings, values, shape, tuple(dims))
+        model._set(_lattice_couplings(strengths, periodic), values, shape, tuple(dims))
         return model
 
     def _set(

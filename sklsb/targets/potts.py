@@ -156,7 +156,7 @@ class Potts(GraphTarget):
         Returns
         -------
         Potts
-            Draws have the dimensions row and col.
+            Draws have the dimensions row and col, or axis_0, axis_1, axis_2 and so on.
         """
         return cls._on_lattice(field, ("k",), coupling, periodic)
 
