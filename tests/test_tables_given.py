@@ -326,6 +326,9 @@ def test_names_of_values_of_slices():
             tables, 3, {("a", 1): [("a", 0)]}, state_names={key: ["low", "high"]}
         )
         assert found.state_names == (("low", "high"),) * 3
+    names = {("a", 0): ["low", "high"], ("a", 1): ["high", "low"]}
+    with pytest.raises(ValueError, match=r"'a' the values .* same values in the same order"):
+        MarkovNetwork.unroll(tables, 3, {("a", 1): ("a", 0)}, state_names=names)
 
 
 def test_scopes_by_names_that_are_numbers_or_tuples():

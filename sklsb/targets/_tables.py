@@ -346,11 +346,14 @@ def read(
     if strangers:
         raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
     _check_parents(found)
-    own = {
-        # All slices have the same values.
-        name[0] if of_slices and name in found else name: plain(values)
-        for name, values in (state_names or {}).items()
-    }
+    own = dict[Any, list[Any]]()
+    for key, listed in (state_names or {}).items():
+        name, values = key[0] if of_slices and key in found else key, plain(listed)
+        if own.setdefault(name, values) != values:
+            raise ValueError(
+                f"state_names gives {name!r} the values {own[name]} and {values}; all slices have "
+                "the same values in the same order."
+            )
     known = {child[0] if of_slices else child for child in found}
     strangers = [name for name in own if name not in known]
     if strangers:
