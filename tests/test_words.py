@@ -67,6 +67,7 @@ KEYWORDS = {
     "Potts.lattice(H, n_values=3)": "field",
     "FunctionTarget(ones, 3, n_values=3)": "'n_states'",
     "FunctionTarget(ones, n=3)": "'n_sites'",
+    "FunctionTarget(ones, 3, n_values=3, terms=True)": "FunctionTarget() got",
     "MarkovNetwork(cpds={})": "MarkovNetwork.from_tables",
     "SpikeSlabRegressor(seed=0)": "'random_state'",
     "SpikeSlabRegressor(prior_inclusion=0.1)": "'inclusion_prior'",

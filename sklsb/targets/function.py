@@ -157,7 +157,8 @@ class FunctionTarget(Target):
 
     def __new__(cls, *args: Any, terms: bool = False, **options: Any) -> Any:
         """Make the target, or a network where the function returns terms."""
-        return of_terms(*args, **options) if terms else super().__new__(cls, **options)
+        made = super().__new__(cls, **options)  # refuses unknown words
+        return of_terms(*args, **options) if terms else made
 
     def __init__(
         self,
@@ -187,9 +188,8 @@ class FunctionTarget(Target):
         self.values = tuple(range(self._cardinalities.max(initial=1)))
         self.state_names = check_state_names(state_names, self.names, self._cardinalities)
         self.ratio_cost = max(1, self.n_sites)
-        moves = self._cardinalities - 1
-        self._site = np.repeat(np.arange(self.n_sites), moves)
-        self._first = np.append(0, np.cumsum(moves))
+        self._site = self.offers.site_of_moves
+        self._first = np.append(0, np.cumsum(self._cardinalities - 1))
         self._rank = np.arange(self._site.size) - self._first[self._site]
         self._moves = np.arange(self._site.size)  # the moves to evaluate
         self._n_bytes = self.n_sites * self.dtype.itemsize
