@@ -132,7 +132,7 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
     >>> from sklsb.dimod import to_dimod
     >>> target = Ising.from_qubo([[-3, 4], [0, -2]], beta=2.0)
     >>> found = to_dimod(exact.most_likely(target), target)
-    >>> found.first.energy, found.vartype.name
+    >>> float(found.first.energy), found.vartype.name
     (-3.0, 'BINARY')
     """
     try:
