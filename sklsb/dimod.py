@@ -83,7 +83,7 @@ class SklsbSampler(dimod.Sampler):
     >>> found = SklsbSampler().sample(bqm, num_reads=1000, beta=2.0, seed=0)
     >>> found.info["method"], round(found.info["log_z"], 6)
     ('elimination', 1.145078)
-    >>> found.first.energy
+    >>> float(found.first.energy)
     -0.5
     """
 

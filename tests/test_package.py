@@ -25,6 +25,16 @@ def run(code, *arguments):
     return run_python("-W", "ignore", "-c", code, *arguments).split()
 
 
+@pytest.mark.slow
+def test_examples_in_docstrings():
+    for name in ("torch", "dimod"):
+        pytest.importorskip(name)
+    options = ["-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--doctest-modules"]
+    options += ["--doctest-ignore-import-errors", "--ignore", PACKAGE / "pymc", PACKAGE]
+    done = subprocess.run([sys.executable, "-m", "pytest", *options], stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout.decode()
+
+
 def test_import_loads_nothing_but_itself():
     before_and_after = (
         "import sys; before = set(sys.modules); import sklsb;print(*(set(sys.modules) - before))"

@@ -88,7 +88,7 @@ class TorchTarget(FunctionTarget):
     >>> w = torch.linspace(-1.0, 1.0, 12)
     >>> target = TorchTarget(lambda x: (x @ w) - 0.1 * (x.sum(-1) - 6) ** 2, 12)
     >>> sampler = LSBSampler("sqrt", fast=True, n_burn_in=200, random_state=0).fit(target)
-    >>> sampler.sample(100)["x"].shape
+    >>> sampler.sample(100, thin="sweep")["x"].shape
     (4, 100, 12)
     """
 

@@ -111,7 +111,7 @@ def elimination_cost(
     ...     grid = Ising.lattice(np.zeros((n, n)), 0.3, periodic=False)
     ...     print(round(exact.elimination_cost(grid).log2_work))
     16
-    29
+    27
     """
     if not isinstance(task, str) or task not in _TASKS:
         raise ValueError(f"task is {task!r}; it must be one of {list(_TASKS)}.")
