@@ -842,7 +842,7 @@ def test_annealing_improves_an_order(monkeypatch):
 
 
 def test_orders_that_take_much_are_annealed_in_long_rounds(monkeypatch):
-    """From a higher temperature, after the short ones end in a trough."""
+    """From a higher temperature, after the short ones end in a valley."""
     rounds, real = [], ContractionTree.annealed
 
     def counted(tree, moves, hottest, seed):

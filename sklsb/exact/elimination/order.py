@@ -35,7 +35,7 @@ _SHARED_SEARCH = 2.0**36
 _SHARE_GIVEN = 1.0 / 32.0
 # Inverse temperatures at which rounds begin: at the first tree, and twice at the best one.
 _HOTTEST = (1.0, 1.0, 2.0)
-# Moves per join and first inverse temperature of rounds that leave a deep trough, and how much less
+# Moves per join and first inverse temperature of rounds that leave a deep valley, and how much less
 # than the best order one must take.
 _LONG_MOVES, _LONG_HOTTEST, _LONG_SHARE = 32_000, 0.2, 2.0**-4
 # Rounds without an improvement of this size, in log2 of the work, after which it ends.
