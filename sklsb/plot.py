@@ -104,9 +104,8 @@ def _chosen(values: Mapping[Any, Sequence[Any]], state: Any) -> dict[Any, int]:
     return found
 
 
-def _shown(target: Target, p: NDArray[np.float64], state: Any) -> NDArray[np.int64]:
+def _shown(target: Target, names: Any, p: Any, state: Any) -> NDArray[np.int64]:
     """Return the place of the value whose probability colours each node."""
-    names = [names_of_values(target, i) for i in range(target.n_sites)]
     shown = np.array([*map(_main, names)], dtype=np.int64)
     if len({own[k] for own, k in zip(names, shown, strict=True)}) > 1:
         shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
@@ -130,9 +129,8 @@ def graph(
 
     Nodes are coloured by the probability of one value, observed ones have a bold edge. Lines are
     the wider, the stronger two variables are coupled: blue where values of the same name are
-    favoured, red where others are, grey where a variable has more than two values or the two have
-    other names for theirs. Arrows lead from parents to children in networks made of conditional
-    tables.
+    favoured, red where others are, grey where the two do not share a pair of names. Arrows lead
+    from parents to children in networks made of conditional tables.
 
     Parameters
     ----------
@@ -150,11 +148,10 @@ def graph(
         column for each slice after `MarkovNetwork.unroll`, parents above their children for
         conditional tables, and ``networkx.kamada_kawai_layout`` for others.
     min_strength : float, default=0.0
-        Weaker lines are not drawn. The strength of a pair is the coupling J of an Ising model, a
-        quarter of a weight of `Ising.from_binary`, or the like in log p of other models.
+        Weaker lines are not drawn. A strength is the coupling J of an Ising model, a quarter of a
+        weight of `Ising.from_binary`, or the like.
     max_strength : float, optional
-        The strength that the widest line stands for: give the same one to pictures that are to be
-        compared. By default the largest in this picture.
+        Strength of the widest line, the same in pictures to be compared; by default the largest.
     ax : matplotlib Axes, optional
         Where to draw. By default a figure large enough for the names, if they fit in one.
 
@@ -238,7 +235,7 @@ def graph(
                 f"{(*target.shape, len(target.values))}."
             )
         p = p.reshape(target.n_sites, -1)
-        last = _shown(target, p, state)
+        last = _shown(target, values, p, state)
         shown = p[np.arange(target.n_sites), last]
         value = [values[i][k] for i, k in enumerate(last)]
         same = len({*value}) == 1

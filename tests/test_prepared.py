@@ -437,3 +437,12 @@ def test_answers_of_plans_as_frames():
         to_frame(exact.marginals(plan.target, {"cough": "yes"})),
         check_column_type=False,
     )
+
+
+def test_answers_of_marginal_map_are_named_and_impossible_evidence_of_sensitivity():
+    tables = {"a": [0.5, 0.5], "b": [[1.0, 0.0], [0.4, 0.6]], "c": [0.5, 0.5]}
+    plan = exact.prepare(MarkovNetwork.from_tables(tables, {"b": ["a"]}))
+    assert plan.named(plan.marginal_map(["a", "b"]), ["a", "b"]) == {"a": 0, "b": 0}
+    assert len(plan.named(([0, 1], [1, 0]), ["a", "b"])) == 2
+    with pytest.raises(ValueError, match=r"\{'a': 0, 'b': 1\} is impossible together"):
+        plan.sensitivity({"c": 1}, {"a": 0, "b": 1})

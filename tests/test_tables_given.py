@@ -148,8 +148,26 @@ def test_misspelt_columns_are_named():
     for frame in (wide, long, wide.set_index(["rain", "sprinkel"]), long.set_index("sprinkel")):
         with pytest.raises(ValueError, match="'sprinkel' is no variable; did you mean 'sprinkler'"):
             network(frame)
-    with pytest.raises(ValueError, match="has the entry '0,8', which is no number; beside its par"):
+    with pytest.raises(ValueError, match="has the entry '0,8' in column 'wet', which is no num"):
         network(WIDE.astype(object).replace({0.8: "0,8"}))
+
+
+def test_a_parent_without_a_table_is_named():
+    rows = pd.MultiIndex.from_product([[0, 10], ["young", "old"]], names=["packs", "age"])
+    wide = pd.DataFrame({"none": 0.8, "severe": 0.2}, rows)
+    long = wide.rename_axis(columns="cough").stack().rename("prob").reset_index()
+    for frame in (wide, wide.reset_index(), long):
+        with pytest.raises(ValueError, match=r"There is no table for \['packs'.*; a parent needs"):
+            MarkovNetwork.from_tables({"age": {"young": 0.5, "old": 0.5}, "cough": frame})
+    tables = {"age": {"young": 0.5, "old": 0.5}, "flu": {"young": [1, 0], "old": [0, 1]}}
+    for parents, message in (
+        ({"flu": "aeg"}, "'flu' has the parent 'aeg', which has no table; did you mean 'age'"),
+        ({"flue": "age"}, "parents names 'flue', which has no table; did you mean 'flu'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MarkovNetwork.from_tables(tables, parents)
+    with pytest.raises(ValueError, match=r"^the table of 'age' sums to 1\.1 instead of 1"):
+        MarkovNetwork.from_tables({"age": {"young": 0.5, "old": 0.6}})
 
 
 def test_alarm_from_frames():

@@ -319,7 +319,7 @@ class Prepared:
         Parameters
         ----------
         states : array_like of shape (n_variables,) or (n, n_variables)
-            As from `most_likely` and `sample`, or values from `marginal_map`.
+            As from `most_likely`, `sample` or `marginal_map`, whose probability is left out.
         variables : list, optional
             The variables, where they are not all.
 
@@ -330,6 +330,8 @@ class Prepared:
         """
         every = range(self._target.n_sites)
         sites = every if variables is None else sites_of(self._target, variables)
+        if isinstance(states, tuple) and [np.ndim(part) for part in states] == [1, 0]:
+            states = states[0]  # of `marginal_map`
         x = np.asarray(states)
         if x.ndim not in (1, 2) or x.shape[-1] != len(sites):
             raise ValueError(
@@ -385,7 +387,11 @@ class Prepared:
             raise ValueError(
                 f"query and evidence both have the variable {network.label(again[0])!r}; keep one."
             )
-        return Sensitivity(network, derivatives(network, both[0], both[1], self._limits))
+        try:
+            return Sensitivity(network, derivatives(network, both[0], both[1], self._limits))
+        except NoStateError:
+            self.log_partition(evidence)  # says what is impossible together
+            raise
 
     # ----------------------------------------------------------------- tables
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sklsb.exact.elimination.cost import Limits
 from sklsb.exact.elimination.order import best_order
-from sklsb.exact.elimination.reduce import Array, Factor, spread_over
+from sklsb.exact.elimination.reduce import Array, Factor, NoStateError, spread_over
 from sklsb.exact.elimination.schedule import BucketTree
 from sklsb.targets.markov_network import MarkovNetwork
 
@@ -81,7 +81,7 @@ def derivatives(
         )
     z, of_z, log_scale = _passes(factors, tree, evidence)
     if not z:
-        raise ValueError("the evidence has probability zero; check it.")
+        raise NoStateError("the evidence has probability zero; check it.")
     z_q, of_z_q, log_scale_q = _passes(factors, tree, {**query, **evidence})
     ratio = np.exp(log_scale_q - log_scale)
     p = z_q / z * ratio

@@ -14,7 +14,7 @@ from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import refuse_mask
 from sklsb.targets._conversions import LARGEST_DEFECT
-from sklsb.targets._names import Names, plain
+from sklsb.targets._names import Names, did_you_mean, plain
 
 _FORMS = (
     "a data frame (long, with a column of probabilities, or wide, with the values of {0!r} as "
@@ -68,14 +68,18 @@ def conditional(
 
 
 def _misspelt(given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
-    """Return which column or level looks like a variable, as a sentence, or nothing."""
-    words = [name for name in known if isinstance(name, str)]
+    """Return which level or column has no table, or looks like a variable, or nothing."""
     columns = given.columns if isinstance(given, pd.DataFrame) else []
-    for label in {*given.index.names, *getattr(columns, "names", []), *columns} - known:
-        near = difflib.get_close_matches(label, words, 1) if isinstance(label, str) else []
-        if near:
+    levels = [*given.index.names, *getattr(columns, "names", [])]
+    unknown = [label for label in [*levels, *columns] if label is not None and label not in known]
+    for label in unknown:
+        near = difflib.get_close_matches(
+            str(label), [*(n for n in known if isinstance(n, str))], 1, 0.8
+        )
+        if near and isinstance(label, str):
             return f" {label!r} is no variable; did you mean {near[0]!r}?"
-    return ""
+    names = [label for label in unknown if label in levels] or unknown
+    return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
 
 
 def _as_series(
@@ -142,9 +146,13 @@ def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -
     numbers = pd.to_numeric(series, errors="coerce")
     text = series[numbers.isna() & series.notna()]
     if text.size:
+        column = series.name
+        if column is None and series.index.nlevels > 1:
+            column = text.index[0][levels.index(child)]
+        where = "" if column is None else f" in column {column!r}"
         raise ValueError(
-            f"the table of {child!r} has the entry {text.iloc[0]!r}, which is no number; beside "
-            f"its parents and {child!r}, all columns are probabilities."
+            f"the table of {child!r} has the entry {text.iloc[0]!r}{where}, which is no number; "
+            f"beside its parents, which have tables, and {child!r}, all columns are probabilities."
         )
     for key, p in zip(series.index, numbers.to_numpy(dtype=np.float64), strict=True):
         parts = key if series.index.nlevels > 1 else (key,)
@@ -259,8 +267,8 @@ def _check_row(
         return
     if abs(total - 1.0) > LARGEST_DEFECT:
         raise ValueError(
-            f"row {where} of the table of {child!r} sums to {total:.6g} instead of 1; correct it, "
-            "or give normalize=True to scale each row."
+            f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to {total:.6g} "
+            "instead of 1; correct it, or give normalize=True to scale each row."
         )
 
 
@@ -270,8 +278,9 @@ def _check_parents(tables: Mapping[Any, Conditional]) -> None:
         strangers = [p for p in table.parents if p not in tables]
         if strangers:
             raise ValueError(
-                f"{child!r} has the parent {strangers[0]!r}, which has no table; give one for each "
-                f"variable. There are tables for {[*tables]!r:.200}."
+                f"{child!r} has the parent {strangers[0]!r}, which has no table; "
+                f"{did_you_mean(strangers[0], tables)}give one for each variable. There are tables "
+                f"for {[*tables]!r:.200}."
             )
     try:
         graphlib.TopologicalSorter({c: t.parents for c, t in tables.items()}).prepare()
@@ -338,13 +347,13 @@ def read(
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
     parents = {
-        c: [own] if isinstance(own, Hashable) and own in tables else own
+        c: [own] if isinstance(own, str) or (isinstance(own, Hashable) and own in tables) else own
         for c, own in parents.items()
     }
+    for name in parents.keys() - tables.keys():
+        near = did_you_mean(name, tables) or f"there are {[*tables]!r:.200}."
+        raise ValueError(f"parents names {name!r}, which has no table; {near}".rstrip())
     found = {c: conditional(c, given, parents.get(c), tables) for c, given in tables.items()}
-    strangers = [name for name in parents if name not in found]
-    if strangers:
-        raise ValueError(f"parents names {strangers[0]!r}, which has no table.")
     _check_parents(found)
     own = dict[Any, list[Any]]()
     for key, listed in (state_names or {}).items():
