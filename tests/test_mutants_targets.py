@@ -106,6 +106,11 @@ def check_terms(package):
     anew("test_terms").test_hidden_couplings_are_found(5)
 
 
+def check_rare_terms(package):
+    anew("test_terms").test_what_shows_at_few_of_few_states_is_found()
+    anew("test_terms").test_two_values_of_two_of_many_variables_are_found()
+
+
 def check_failures(package):
     anew("test_function").test_a_failure_in_sample_is_raised_and_taken_back("nan", 2)
 
@@ -979,6 +984,16 @@ MUTANTS = {
     ),
     "tables not compared with the function": Mutant(
         "targets/_terms.py", "while missed:", "for missed in (True,):", check_terms, r"\(0,\)"
+    ),
+    "tables of few states compared with the function at some": Mutant(
+        "targets/_terms.py",
+        "if few else []",
+        "if size < 2 else []",
+        check_rare_terms,
+        "Not equal to tolerance",
+    ),
+    "tables compared at no more states where variables have many values": Mutant(
+        "targets/_terms.py", "min(n, most))", "min(2, most))", check_rare_terms, "At index"
     ),
     "chains left where a function failed": Mutant(
         FUNCTION,

@@ -57,6 +57,31 @@ def test_a_switch_that_probes_miss_is_seen_when_tables_are_compared():
     np.testing.assert_allclose(target.log_prob(x), terms(x).sum(axis=1), rtol=1e-12, atol=1e-15)
 
 
+def pair_of_values(x):
+    return np.where((x[:, :-1] == 7) & (x[:, 1:] == 3), -np.inf, 0.1 * x[:, 1:])
+
+
+def all_but_one(x):
+    return np.where((x[:, :-1] == 1).all(axis=1), 3.0 * x[:, -1], 0.0)[:, None]
+
+
+def test_what_shows_at_few_of_few_states_is_found():
+    for function, n, k in ((pair_of_values, 4, 12), (pair_of_values, 2, 200), (all_but_one, 12, 2)):
+        target = FunctionTarget(function, n, k, terms=True)
+        x = np.indices([k] * n).reshape(n, -1).T
+        np.testing.assert_allclose(target.log_prob(x), function(x).sum(axis=1), atol=1e-12)
+
+
+def test_two_values_of_two_of_many_variables_are_found():
+    target = FunctionTarget(pair_of_values, 30, 40, terms=True)
+    assert [scope for scope, _ in target.factors] == [(i, i + 1) for i in range(29)]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_variables_of_one_value(n):
+    assert FunctionTarget(lambda x: np.zeros((len(x), 1)), n, 1, terms=True).n_sites == n
+
+
 def test_the_function_of_a_lattice_is_called_a_few_times():
     rows = []
 
@@ -87,6 +112,12 @@ def test_refusals():
         FunctionTarget(lambda x: x.sum(axis=1), 3, terms=True)
     with pytest.raises(ValueError, match="term 0 is nan at the state"):
         FunctionTarget(lambda x: np.where(x == 0, 0.0, np.nan)[:, ::-1], 2, terms=True)
+    with pytest.raises(ValueError, match=r"always of the same terms; .* of shape \(1, 1\)"):
+        FunctionTarget(lambda x: x[:, : len(x)], 3, terms=True)
+    with pytest.raises(ValueError, match=r"of shape \(2, 0\)"):
+        FunctionTarget(lambda x: x[:, :0], 3, terms=True)
+    with pytest.raises(ValueError, match="depends on more than the state"):
+        FunctionTarget(lambda x: x - x.mean(axis=0), 3, terms=True)
     calls = []
 
     def changing(x):

@@ -13,8 +13,9 @@ from sklsb.targets._checks import check_sizes, integer
 from sklsb.targets._graphs import colors
 from sklsb.targets.markov_network import MarkovNetwork
 
-# Random states at which each variable is changed, and those at which tables are compared.
-_N_PROBES, _N_COMPARED = 3, 256
+# Random states at which each variable is changed; most states of which all are compared with the
+# tables; fewest random ones that are, and as many for each two values of two variables.
+_N_PROBES, _ALL, _FEWEST_COMPARED, _N_OF_PAIR = 3, 1 << 16, 256, 16
 _MOST_ENTRIES, _MOST_HELD = 1 << 22, 1 << 24  # of a table; of what a call returns
 _LARGEST = 700.0  # larger powers of e are no numbers
 _ROUNDING = 1e-9
@@ -27,8 +28,8 @@ class _Terms:
     """A function of states that returns a row of terms for each; what it returns is checked."""
 
     def __init__(self, function: Callable[..., Any], k: Ints):
-        self.function, self.k, self.n = function, k, 1
-        self.n = self(np.zeros((2, k.size), np.int64)).shape[1]
+        self.function, self.k, self.n = function, k, 0
+        self.n = self._values(np.zeros((2, k.size), np.int64)).shape[1]
 
     def __call__(self, states: Ints) -> Array:
         parts = np.array_split(states, max(1, -(-len(states) * self.n // _MOST_HELD)))
@@ -36,11 +37,12 @@ class _Terms:
 
     def _values(self, states: Ints) -> Array:
         found = np.asarray(self.function(states.copy()))
-        if found.ndim != 2 or len(found) != len(states) or found.dtype.kind not in "biuf":
+        known = found.ndim == 2 and found.shape == (len(states), self.n or max(1, found.shape[1]))
+        if not known or found.dtype.kind not in "biuf":
             raise ValueError(
                 f"with terms=True log_prob must return numbers of shape (n, terms) for states "
-                f"(n, {self.k.size}); for {states.shape} it returned {found.dtype} of shape "
-                f"{found.shape}."
+                f"(n, {self.k.size}), always of the same terms; for {states.shape} it returned "
+                f"{found.dtype} of shape {found.shape}."
             )
         found = found.astype(np.float64)
         wrong = ~(found <= _LARGEST) | (found < -_LARGEST) & (found > -np.inf)
@@ -69,6 +71,16 @@ class _Terms:
                 sites.append(site[row])
         t, site = (np.concatenate([*parts, np.empty(0, np.int64)]) for parts in (terms, sites))
         return sp.csr_array((np.ones(t.size), (t, site)), shape=(self.n, self.k.size)) > 0
+
+    def compared(self, rng: np.random.Generator) -> Ints:
+        """Return states at which tables are compared: random ones, and all if they are few."""
+        most, size = _MOST_HELD // (self.n + self.k.size), math.prod(self.k.tolist())
+        few = size <= min(_ALL, most)
+        n = _N_OF_PAIR * math.prod(np.sort(self.k)[-2:].tolist())
+        n = _FEWEST_COMPARED if few else max(_FEWEST_COMPARED, min(n, most))
+        some = rng.integers(self.k, size=(n, self.k.size))
+        every = [*product(*map(range, self.k))] if few else []
+        return np.append(some, np.array(every, np.int64).reshape(len(every), self.k.size), axis=0)
 
     def tables(self, seen: Any, color: Ints) -> list[tuple[list[int], Array]]:
         """Return the table of each term; variables of one colour have one value, all others 0."""
@@ -124,12 +136,12 @@ def of_terms(
     """Return the network whose log p is the sum of the terms that a function returns.
 
     What the probes miss, such as a switch that is seldom on, shows where tables are compared with
-    the function at random states; then the term sees one more variable.
+    the function at other states; then the term sees one more variable.
     """
     k = check_sizes(n_states, "n_states", integer(n_sites, "n_sites", 0, np.iinfo(np.int32).max))
     terms, rng = _Terms(function, k), np.random.default_rng(0)
     seen = terms.seen(rng).tolil()
-    x = rng.integers(k, size=(_N_COMPARED, k.size))
+    x = terms.compared(rng)
     wanted = terms(x)
     missed = True
     while missed:

@@ -82,6 +82,8 @@ class FunctionTarget(Target):
         Whether f returns numbers of shape (n, terms) that add up to log p. Which variables each
         term depends on is found by trying, and ``FunctionTarget(...)`` returns a `MarkovNetwork`
         of their tables, on which samplers and exact answers are fast, and f is not called again.
+        All states are compared with the tables if they are at most 65,536; of more, random ones,
+        so that a dependence that shows at too few of them may be missed.
 
     Attributes
     ----------
