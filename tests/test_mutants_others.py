@@ -76,6 +76,11 @@ def check_step(package):
         check(lambda x, rng: step(x, rng, 2.0), log_p, 3)
 
 
+def check_rare(package):
+    anew("test_steps").test_a_fault_in_a_rare_state_is_found()
+    anew("test_steps").test_states_too_rare_to_be_counted_are_not_missed(1e-7)
+
+
 def check_sampler(package):
     settings = {"n_burn_in": 10, "n_chains": 2, "init": "uniform"}
     package.testing.check_sampler(package.GibbsSampler("systematic", **settings), pair(package), 10)
@@ -250,7 +255,21 @@ MUTANTS = {
         "report.defect <= _ROUNDING,",
         "report.defect <= 1.0,",
         check_step,
-        "DID NOT RAISE",
+        "invariant: of 400000 transitions",
+    ),
+    "small defects not confirmed by more trials": Mutant(
+        "testing/_steps.py",
+        "max(_N_TRIALS, n_calls // (2 * p.size))",
+        "_N_TRIALS",
+        check_rare,
+        "invariant: of 400000 transitions",
+    ),
+    "states missed that are too rare to be counted": Mutant(
+        "testing/_steps.py",
+        "n_calls * p >= FEWEST",
+        "p > 0.0",
+        check_rare,
+        "cannot go between",
     ),
     "transitions counted from uniform states": Mutant(
         "testing/_steps.py",

@@ -1,5 +1,6 @@
 """check_step: steps of any package, right ones and wrong ones."""
 
+import copy
 import math
 import re
 
@@ -243,6 +244,85 @@ WRONG = (
 def test_wrong_steps_are_found(step):
     with pytest.raises(AssertionError, match="the step does not leave p invariant"):
         check_step(step, glass, SIZES, n_calls=30_000)
+
+
+RARE = np.array([0.6, 0.399, 0.001])
+
+
+def at_rare(state, rng, p=RARE, delay=0.5):
+    """Metropolis that stays too long in the last state."""
+    there = rng.integers(3, size=1)
+    if math.log(rng.random()) >= math.log(p[there[0]] / p[state[0]]):
+        return state
+    return state if state[0] == 2 != there[0] and rng.random() < delay else there
+
+
+def test_a_fault_in_a_rare_state_is_found():
+    with pytest.raises(AssertionError, match=r"p P is 0.00133333 at \[2\], and p is 0.001"):
+        check_step(at_rare, lambda x: np.log(RARE[x[:, 0]]), 3)
+
+
+def test_faults_too_small_to_confirm_are_reported():
+    def slightly(state, rng):
+        return at_rare(state, rng, delay=0.01)
+
+    report = check_step(slightly, lambda x: np.log(RARE[x[:, 0]]), 3, n_calls=30_000)
+    assert report.enumerated
+    np.testing.assert_allclose(report.defect, 0.01 * 0.001 * 2 / 3, rtol=1e-6)
+
+
+def single(state, rng):
+    there = flipped(state, rng.integers(2))
+    return there if rng.random(dtype=np.float32) < math.exp(log_p(there) - log_p(state)) else state
+
+
+def by_list(state, rng):
+    order = [0, 1]
+    rng.shuffle(order)
+    i = order[rng.integers(0, [2])[0]]
+    there = flipped(state, i)
+    return there if math.log(rng.random()) < log_p(there) - log_p(state) else state
+
+
+def by_copy(state, rng):
+    own = copy.deepcopy(rng)
+    rng.random(8)
+    return metropolis(state, own)
+
+
+@pytest.mark.parametrize(
+    ("step", "enumerated", "gate"),
+    [(single, True, 1e-7), (by_list, True, 1e-12), (by_copy, False, 0.02)],
+    ids=lambda step: getattr(step, "__name__", ""),
+)
+def test_other_ways_to_take_numbers(step, enumerated, gate):
+    report = check_step(step, glass, SIZES, n_calls=30_000)
+    assert report.enumerated == enumerated
+    assert report.defect < gate
+
+
+def test_an_order_that_is_not_random_is_not_taken_for_one():
+    def first_of_sample(state, rng):
+        i = rng.choice(3, 3, replace=False, shuffle=False)[0]
+        return np.array([i]) if rng.random() < P[i] / P[state[0]] else state
+
+    with pytest.raises(AssertionError):
+        check_step(first_of_sample, one, 3, n_calls=20_000)
+
+
+@pytest.mark.parametrize("rare", [1e-7, 1e-20])
+def test_states_too_rare_to_be_counted_are_not_missed(rare):
+    p = np.array([0.6, 0.4, rare])
+
+    def draw(state, rng):
+        return np.array([np.argmax(np.log(p) + rng.gumbel(size=3))])
+
+    def uniform(state, rng):
+        return at_rare(state, rng, p, 0.0)
+
+    for step in (draw, uniform):
+        report = check_step(step, lambda x: np.log(p[x[:, 0]]), 3, n_calls=20_000)
+        assert report.enumerated == (step is uniform)
 
 
 def test_a_published_fault_is_found():

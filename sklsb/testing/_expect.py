@@ -12,7 +12,7 @@ from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
-_FEWEST_EXPECTED = 20.0  # to be counted alone
+FEWEST = 20.0  # to be counted alone
 
 
 def expect(condition: Any, message: str) -> None:
@@ -80,7 +80,7 @@ def chance_of_counts(found: Any, means: Array, variances: Array | None = None) -
 
     Rare ones are counted together; variances are the means, if not given.
     """
-    often = means >= _FEWEST_EXPECTED
+    often = means >= FEWEST
     means, seen, spread = (
         np.append(part[often], part[~often].sum())
         for part in (means, found, means if variances is None else variances)
