@@ -101,6 +101,8 @@ class Worded:
             return made
 
         def __getattr__(self, name):
+            if hasattr(super(), "__getattr__"):  # of another base, such as a torch module
+                return super().__getattr__(name)
             try:
                 return object.__getattribute__(self, name)  # a property raises its own error again
             except AttributeError as error:

@@ -40,7 +40,7 @@ def _axes(ax: Any, **figure: Any) -> Any:
 
 def _children(target: Target) -> tuple[int, ...]:
     """Return whose conditional table each factor is, if that is known."""
-    return getattr(getattr(target, "target", target), "_children", None) or ()
+    return getattr(target.offers.plain, "_children", None) or ()
 
 
 def _strengths(target: Target) -> dict[tuple[int, int], float]:

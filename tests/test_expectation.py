@@ -190,6 +190,11 @@ def test_functions_see_0_and_1_where_values_are_called_so(sparse):
     assert 0.1 < many < 0.9
     spins = expectation(draws, lambda x: (x**2).sum(axis=1))
     assert spins.value == 5.0
+    for function in ("sum", lambda x: x.sum(axis=1), [([0], [0.0, 1.0])]):
+        with pytest.raises(
+            ValueError, match=r"states of 5 variables, and target is .*with 3; give"
+        ):
+            expectation(draws, function, Ising(np.zeros((3, 3))))
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -437,6 +437,8 @@ def test_answers_of_plans_as_frames():
         to_frame(exact.marginals(plan.target, {"cough": "yes"})),
         check_column_type=False,
     )
+    with pytest.raises(ValueError, match=r"draws has the variable .*, which target has not"):
+        to_frame(some, Ising(np.zeros((30, 30))))
 
 
 def test_answers_of_marginal_map_are_named_and_impossible_evidence_of_sensitivity():

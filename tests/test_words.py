@@ -171,3 +171,20 @@ def test_classes_of_users():
     assert Mine(3, field=1.0).n_sites == 3
     with pytest.raises(TypeError, match="unexpected keyword argument 'h'"):
         Mine(3, h=1.0)
+
+
+class Elsewhere:
+    """Has attributes of its own, as the parameters of a torch module are."""
+
+    def __getattr__(self, name):
+        if name == "weight":
+            return 3
+        raise AttributeError(name)
+
+
+def test_attributes_of_another_base_are_found():
+    class Both(GibbsSampler, Elsewhere):
+        pass
+
+    assert Both().weight == 3
+    assert not hasattr(Both(), "plot")

@@ -245,6 +245,14 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
     check_order(draws, target)
     if hasattr(draws, "to_frame"):  # marginals by a plan
         found: pd.DataFrame = draws.to_frame()
+        strangers = {*found["variable"]}.difference(
+            found["variable"] if target is None else target.names
+        )
+        if strangers:
+            raise ValueError(
+                f"draws has the variable {min(strangers, key=str)!r}, which target has not; leave "
+                "target out: marginals by a plan have their names."
+            )
         return found
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)

@@ -1,5 +1,6 @@
 """Means, variances and other functions of means, of draws with errors or exact."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -141,6 +142,12 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             "one of these that has a number for each draw, or draws with their states x."
         )
     chains = draws["x"].values.astype(np.int64)
+    n_sites = math.prod(chains.shape[2:])
+    if isinstance(target, Target) and target.n_sites != n_sites:
+        raise ValueError(
+            f"draws has states of {n_sites} variables, and target is {target!r:.200}, with "
+            f"{target.n_sites}; give the target that was sampled."
+        )
     if name == "sum" and target is None:
         return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
     if callable(name):
