@@ -92,6 +92,10 @@ def check_sampler(package):
     package.testing.check_sampler(sampler, ising(package), n_draws=20)
 
 
+def check_numbers(package):
+    anew("test_streams").test_numbers_are_those_of_the_stream_in_double_precision()
+
+
 def check_long(package):
     """Offsets follow the weights: a chain falls into the mode of a strong field."""
     sampler = package.LSBSampler("max", blocks=None, n_burn_in=50, n_chains=4, random_state=0)
@@ -1120,12 +1124,19 @@ MUTANTS = {
         check_sampler,
         "its own stream",
     ),
+    "no log p after most rules": Mutant(
+        "_kernels/contract.py",
+        "@contract(1, default=lambda view, rule, chain: log_prob(view, chain))",
+        "@contract(1, default=lambda view, rule, chain: 0.0)",
+        check_sampler,
+        "lp",
+    ),
     "float32 uniforms": Mutant(
         STREAMS,
         "return rng.random((n, width))",
         "return rng.random((n, width), dtype=np.float32).astype(float)",
-        check_sampler,
-        "draws",
+        check_numbers,
+        "Arrays are not equal",
     ),
     "warm-up leaked into the draws": Mutant(
         RUN,

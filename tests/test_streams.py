@@ -218,6 +218,13 @@ def test_numbers_are_those_of_single_transitions(rule):
     np.testing.assert_array_equal(some(one.chain), some(reference.chain))
 
 
+def test_numbers_are_those_of_the_stream_in_double_precision():
+    ours = new(1)
+    expected = copy.deepcopy(ours.chain[0]).random(40 * SINGLE.facts.n_uniforms)
+    np.testing.assert_array_equal(ours.numbers(SINGLE, 0, 40), expected)
+    assert (expected * 2.0**32 % 1.0 > 0.0).all()
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_any_division_into_calls(rule):
     whole = new().numbers(rule, 1, 120)

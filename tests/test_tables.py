@@ -138,7 +138,11 @@ def test_what_draw_refuses(path):
         draw(path, 3, {"rian": "yes"})
     with pytest.raises(ValueError, match=r"no state|probability"):
         draw(path, 3, {"wet": "dry", "rain": "yes"})
-    for evidence in ([("wet", "dry")], [], 0, pd.Series({"wet": "dry"})):
+    pd.testing.assert_frame_equal(
+        draw(path, 3, pd.Series({"wet": "dry"}), random_state=0),
+        draw(path, 3, {"wet": "dry"}, random_state=0),
+    )
+    for evidence in ([("wet", "dry")], [], 0, pd.DataFrame({"wet": ["dry"]})):
         with pytest.raises(TypeError, match=r"(?s)evidence is .*; give a dict"):
             draw(path, 3, evidence)
     with pytest.raises(FileNotFoundError, match=r"none\.xyz"):
