@@ -57,10 +57,15 @@ def check_expectation(package):
 def check_pictures(package):
     pytest.importorskip("matplotlib")
     pytest.importorskip("networkx")
+    from matplotlib import pyplot
+
     tests = anew("test_plot")
-    tests.test_edges_are_as_strong_as_couplings()
-    tests.test_arrows_lead_from_parents_to_children()
-    tests.test_colours_go_by_names_of_values()
+    try:
+        tests.test_edges_are_as_strong_as_couplings()
+        tests.test_arrows_lead_from_parents_to_children()
+        tests.test_colours_go_by_names_of_values()
+    finally:
+        pyplot.close("all")
 
 
 def check_lost(package):
