@@ -1035,7 +1035,7 @@ FIT_ERRORS = [
     ({"n_chains": 2**50}, MemoryError, f"n_chains={2**50} with .* Give fewer chains"),
     ({"n_burn_in": 10**30}, ValueError, f"n_burn_in is {10**30}; it must be at most {2**53}"),
     ({"n_chains": -2}, ValueError, "n_chains is -2; it must be at least 1"),
-    ({"n_chains": 2.0}, TypeError, r"n_chains is 2\.0; give an integer of at least 1"),
+    ({"n_chains": 2.0}, TypeError, r"n_chains is 2\.0; .* of at least 1: write 2\."),
     ({"n_chains": True}, TypeError, "n_chains is True; give an integer"),
     ({"n_burn_in": -1}, ValueError, "n_burn_in is -1; it must be at least 0"),
     ({"n_burn_in": 10.5}, TypeError, r"n_burn_in is 10\.5; give an integer of at least 0"),

@@ -190,6 +190,13 @@ def test_gap_and_information_of_one_spin():
     assert np.isclose(exact.mutual_information(Min(), target), expected, rtol=1e-14)
 
 
+def test_information_of_something_else():
+    target = Ising([[0.0]], [0.7])
+    for sampler, other in [(target, 0), (Min(), "x"), (target, target)]:
+        with pytest.raises(TypeError, match=r"give a sampler and .* exact\.marginals\(target, \["):
+            exact.mutual_information(sampler, other)
+
+
 def test_information_is_between_zero_and_the_entropy():
     for kind in ("random", "field 5"):
         for graph in GRAPHS:

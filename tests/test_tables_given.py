@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -229,6 +230,51 @@ def test_replace_and_with_factors():
 def test_refused_tables(grass, message):
     with pytest.raises((ValueError, TypeError), match=message):
         network(grass)
+
+
+@pytest.mark.parametrize("row", [0, 7, 17])
+@pytest.mark.parametrize("form", ["long", "mapping"])
+def test_a_misspelt_value_of_the_variable(row, form):
+    words = itertools.product(["no", "mild", "high"], ["n", "y"], ["none", "dry", "wet"])
+    cough = pd.DataFrame([*words], columns=["flu", "smoker", "cough"]).assign(p=[0.7, 0.2, 0.1] * 6)
+    right = cough.loc[row, "cough"]
+    wrong = cough.loc[row, "cough"] = right[:-1] + "x"
+    where = ", ".join(f"{v}={cough.loc[row, v]}" for v in ("flu", "smoker"))
+    message = f"has the value '{wrong}' in row {where}, which lacks ['{right}']; did you mean "
+    if form == "mapping":
+        rows = cough.groupby(["flu", "smoker"], sort=False)
+        cough = {key: dict(zip(own["cough"], own["p"], strict=True)) for key, own in rows}
+    flu, smoker = {"no": 0.8, "mild": 0.1, "high": 0.1}, {"n": 0.7, "y": 0.3}
+    with pytest.raises(ValueError, match=re.escape(f"{message}'{right}'? give each row")):
+        MarkovNetwork.from_tables(
+            {"flu": flu, "smoker": smoker, "cough": cough}, parents={"cough": ["flu", "smoker"]}
+        )
+
+
+def test_misspelt_values_of_parents_and_beside_state_names():
+    with pytest.raises(ValueError, match=r"value 'onn' of 'sprinkler', .*; did you mean 'on'\?"):
+        network(LONG.replace("on", "onn"))
+    with pytest.raises(ValueError, match=r"value 'wat' of 'grass', .*; did you mean 'wet'\?"):
+        network(LONG.replace("wet", "wat"))
+
+
+@pytest.mark.parametrize("name", [None, "rain", "state", 0])
+def test_the_index_of_a_series_without_parents(name):
+    series = pd.Series(RAIN).rename_axis(name)
+    found = MarkovNetwork.from_tables({"rain": series, "grass": {"dry": 0.4, "wet": 0.6}})
+    assert found.table("rain").to_dict() == RAIN
+    assert found.names == ["rain", "grass"]
+    other = found.replace({"rain": series.rename({"no": "yes", "yes": "no"})}).table("rain")
+    assert other.to_dict() == {"no": 0.2, "yes": 0.8}
+
+
+@pytest.mark.parametrize("name", ["grass", "gras"])
+def test_the_index_of_a_series_that_is_another_variable(name):
+    series = pd.Series(RAIN).rename_axis(name)
+    with pytest.raises(ValueError, match=rf"'rain' has the levels \['{name}'\]; name its rows"):
+        MarkovNetwork.from_tables({"rain": series, "grass": {"dry": 0.4, "wet": 0.6}})
+    with pytest.raises(ValueError, match=rf"'rain' has the levels \['{name}'\]; name its rows"):
+        network().replace({"rain": series})
 
 
 def test_normalize():

@@ -70,6 +70,12 @@ class HasRule(Protocol):
 
 def rule_of(sampler: HasRule | BalancingFunction | Rule, target: Target) -> Rule:
     """Return the rule of a sampler or a balancing function on a target; a rule as it is."""
+    if isinstance(sampler, Target) or not isinstance(target, Target):
+        raise TypeError(
+            f"sampler is {sampler!r:.100} and target is {target!r:.100}; give a sampler and the "
+            "target that it draws from. Of variables, exact.marginals(target, [a, b]) gives the "
+            "joint probabilities."
+        )
     if isinstance(sampler, BalancingFunction):
         return Balanced(sampler.table())
     return sampler._rule(target) if isinstance(sampler, HasRule) else sampler
@@ -139,9 +145,9 @@ def mutual_information(sampler: HasRule | BalancingFunction | Rule, target: Targ
     float
         Between 0 (independent draws) and the entropy of p (a chain that never moves).
     """
+    log_t = log_transition_matrix(sampler, target)
     log_p = told_log_prob(target, states(target), likely=True)
     log_p = log_p - logsumexp(log_p)
-    log_t = log_transition_matrix(sampler, target)
     joint = np.exp(log_p[:, None] + log_t)
     with np.errstate(invalid="ignore"):
         terms = joint * (log_t - log_p)

@@ -125,11 +125,19 @@ def warn_if_classes(y: NDArray[Any]) -> None:
         )
 
 
+def whole(value: Any, name: str, smallest: int) -> int:
+    """Return an integer, or say that one of at least ``smallest`` is needed."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        how = ""
+        if isinstance(value, float) and value.is_integer():
+            how = f": write {value:.0f}"
+        raise TypeError(f"{name} is {value!r:.100}; give an integer of at least {smallest}{how}.")
+    return int(value)
+
+
 def integer(value: Any, name: str, smallest: int, largest: int) -> int:
     """Return an integer, if it is one in this range."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r:.100}; give an integer of at least {smallest}.")
-    if not smallest <= int(value) <= largest:
+    if not smallest <= whole(value, name, smallest) <= largest:
         raise ValueError(f"{name} is {value}; it must be from {smallest} to {largest}.")
     return int(value)
 

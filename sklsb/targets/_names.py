@@ -37,10 +37,10 @@ def is_flag(given: Any) -> bool:
     return isinstance(given, bool | np.bool_)
 
 
-def did_you_mean(word: Any, names: Iterable[Any]) -> str:
+def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
     """Return a question about the nearest name, with a blank behind it, or nothing."""
     texts = {_text(name): name for name in names}
-    near = difflib.get_close_matches(_text(word), texts, 1)
+    near = difflib.get_close_matches(_text(word), texts, 1, likeness)
     return f"did you mean {texts[near[0]]!r}? " if near and number(word) is None else ""
 
 
@@ -90,12 +90,16 @@ def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     own = labels_of(given)
     if own is None:
         return given
-    place = {label: i for i, label in enumerate(own)}
-    if len(place) < len(own) or place.keys() != {*labels}:
+    place, known = {label: i for i, label in enumerate(own)}, {*labels}
+    if len(place) < len(own) or place.keys() != known:
+        parts = {
+            "lacks": [label for label in labels if label not in place],
+            "has beside the variables": [label for label in own if label not in known],
+            "repeats": [label for i, label in enumerate(own) if place[label] != i],
+        }
         raise ValueError(
-            f"the index of {name} is {own!r:.200}, where the variables are called "
-            f"{[*labels]!r:.200}. Give each of these labels once, or {name}.to_numpy() if the "
-            "order is right."
+            f"the index of {name} {', '.join(f'{k} {v!r:.100}' for k, v in parts.items() if v)}. "
+            f"Give the label of each variable once, or {name}.to_numpy() if the order is right."
         )
     return given.iloc[[place[label] for label in labels]]
 

@@ -1,6 +1,5 @@
 """Conditional tables as people have them: frames, mappings and arrays, by names."""
 
-import difflib
 import graphlib
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ def conditional(
         try:
             if isinstance(given, pd.DataFrame):
                 return _from_series(child, _as_series(child, given, others, parents), parents)
-            return _from_series(child, given, parents)
+            return _from_series(child, _as_root(child, given, others), parents)
         except ValueError as error:
             raise ValueError(f"{error}{_misspelt(given, {child, *others})}") from None
     if isinstance(given, Mapping):
@@ -73,13 +72,18 @@ def _misspelt(given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
     levels = [*given.index.names, *getattr(columns, "names", [])]
     unknown = [label for label in [*levels, *columns] if label is not None and label not in known]
     for label in unknown:
-        near = difflib.get_close_matches(
-            str(label), [*(n for n in known if isinstance(n, str))], 1, 0.8
-        )
-        if near and isinstance(label, str):
-            return f" {label!r} is no variable; did you mean {near[0]!r}?"
+        if near := did_you_mean(label, known, 0.8):
+            return f" {label!r} is no variable; {near}".rstrip()
     names = [label for label in unknown if label in levels] or unknown
     return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
+
+
+def _as_root(child: Any, series: pd.Series, others: set[Any]) -> pd.Series:
+    """Return a Series of one level called like no variable, such as "state", as the child's."""
+    name = series.index.name
+    if series.index.nlevels > 1 or name in others or did_you_mean(name, others, 0.8):
+        return series
+    return series.rename_axis(index=child)
 
 
 def _as_series(
@@ -127,8 +131,6 @@ def _as_series(
 
 def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -> Conditional:
     levels = [*series.index.names]
-    if levels == [None]:
-        levels = [child]
     if None in levels or len(set(levels)) < len(levels) or child not in levels:
         raise ValueError(
             f"the table of {child!r} has the levels {levels!r:.200}; name its rows by its parents "
@@ -239,9 +241,27 @@ def _place(values: Mapping[Any, Names], name: Any, value: Any, child: Any) -> in
     if place is None:
         raise ValueError(
             f"the table of {child!r} has the value {value!r} of {name!r}, whose values are "
-            f"{values[name].names!r:.200}."
+            f"{values[name].names!r:.200}; {did_you_mean(value, values[name].names)}".rstrip("; ")
         )
     return place
+
+
+def _refuse_misspelt(table: Conditional) -> None:
+    """Refuse a value of the variable that stands in few rows, in place of one that others have."""
+    values, rows = table.values or [], table.rows
+    if isinstance(rows, np.ndarray) or len(rows) < 2:
+        return
+    has = np.array([[value in row for value in values] for row in rows.values()])
+    rare = len(values) - 1 - int(has.sum(axis=0)[::-1].argmin())  # the last one of those
+    here = has[:, rare]
+    lacking = [v for v, all_lack in zip(values, ~has[here].any(axis=0), strict=True) if all_lack]
+    if not here.all() and lacking:
+        where = _row(table.parents, list(rows)[int(here.argmax())])
+        raise ValueError(
+            f"the table of {table.child!r} has the value {values[rare]!r} in row {where}, which "
+            f"lacks {lacking!r:.100}; {did_you_mean(values[rare], lacking)}give each row the same "
+            "values."
+        )
 
 
 def _check_row(
@@ -373,6 +393,7 @@ def read(
     for child, table in found.items():
         name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
         if name not in own:
+            _refuse_misspelt(table)
             _refuse_stray(child, table, normalize)
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
     return {
@@ -405,11 +426,15 @@ def read_slices(
 
 
 def replaced(
-    given: Any, names: Sequence[Any], states: Mapping[Any, Sequence[Any]], normalize: bool
+    given: Any,
+    names: Sequence[Any],
+    states: Mapping[Any, Sequence[Any]],
+    normalize: bool,
+    known: Iterable[Any],
 ) -> NDArray[np.float64]:
     """Return a new table of the last of the named variables, given the others."""
     *parents, child = names
-    table = conditional(child, given, parents, names)
+    table = conditional(child, given, parents, known)
     return tabulated(table, states, normalize)
 
 

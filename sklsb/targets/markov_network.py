@@ -589,7 +589,7 @@ class MarkovNetwork(Target):
             f, scope, axis = self._conditional(variable)
             names = [self.label(site) for site in scope]
             states = dict(zip(names, self._values(scope), strict=True))
-            table = _tables.replaced(given, names, states, normalize)
+            table = _tables.replaced(given, names, states, normalize, self.names)
             factors[f] = factors[f][0], np.moveaxis(table, -1, axis)
         return self._made_of(factors, self._children)
 

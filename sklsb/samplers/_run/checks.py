@@ -1,11 +1,11 @@
 """Checks of parameters that samplers share."""
 
-import numbers
 from typing import Any
 
 import numpy as np
 
 from sklsb._system.memory import check_fits
+from sklsb.targets._checks import whole
 from sklsb.targets.base import Target
 
 _LARGEST_COUNT = 1 << 53  # kernels count in 64 bits
@@ -13,9 +13,7 @@ _LARGEST_COUNT = 1 << 53  # kernels count in 64 bits
 
 def check_count(value: Any, name: str, smallest: int) -> int:
     """Return an integer of at least ``smallest`` that kernels can count to, or raise."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; give an integer of at least {smallest}.")
-    if value < smallest:
+    if whole(value, name, smallest) < smallest:
         raise ValueError(f"{name} is {value}; it must be at least {smallest}.")
     if int(value) > _LARGEST_COUNT:
         raise ValueError(f"{name} is {value}; it must be at most {_LARGEST_COUNT}.")
