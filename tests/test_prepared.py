@@ -4,13 +4,15 @@ import itertools
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sklsb import Ising, MarkovNetwork, exact
+from sklsb import Ising, MarkovNetwork, draw, exact
 from sklsb.diagnostics import to_frame
+from sklsb.exact.elimination import reduce
 
 
 class Table:
@@ -396,9 +398,49 @@ def test_evidence_that_clashes_is_named():
     for question in (never.marginals, never.log_partition, never.most_likely):
         with pytest.raises(ValueError, match=r"zero: {'cough': {'no': 0.0, 'yes': 0.5}} is impos"):
             question(soft)
-    with pytest.raises(ValueError, match=r"for what was observed of \['cold', 'cough'\]"):
-        cough(no=0.0).condition(seen)
     plan.marginals({"age": 20, "cold": "no"})  # answers go on
+
+
+def test_evidence_that_clashes_is_named_by_all_functions():
+    network, message = cough(no=0.0), r"zero: {'cold': 'no', 'cough': 'yes'} is impossible together"
+    seen = {"age": 20, "cold": "no", "cough": "yes"}
+    for function in (exact.log_partition, exact.marginals, exact.most_likely):
+        with pytest.raises(ValueError, match=message):
+            function(network, evidence=seen)
+    for function in (exact.sample, draw):
+        with pytest.raises(ValueError, match=message):
+            function(network, 3, seen)
+    # Earlier evidence is named, too, if it matters.
+    plan = exact.prepare(network.condition({"age": 20, "cold": "no"}))
+    with pytest.raises(ValueError, match=message):
+        plan.log_partition({"cough": "yes"})
+    with pytest.raises(ValueError, match="sets variable 'cold' to yes; it was observed as no bef"):
+        plan.log_partition({"cold": "yes", "cough": "yes"})
+    soft = {"cough": {"no": 0.0, "yes": 0.5}}
+    message = rf"zero: {{'cold': 'no', 'age': 20, 'cough': {soft['cough']}}} is impossible together"
+    with pytest.raises(ValueError, match=message):
+        plan.most_likely(soft)
+
+
+def test_clashes_that_only_elimination_sees_are_named():
+    # With both switches on, three variables of two values must all differ.
+    differ = np.ones((2, 2, 2, 2))
+    differ[1, 1] = 1 - np.eye(2)
+    factors = [(["one", "two", i, j], differ) for i, j in ("ab", "bc", "ca")]
+    names = ["one", "two", *"abc", "free"]
+    network = MarkovNetwork([2] * 6, factors, names, [("off", "on")] * 6)
+    seen = {"free": "on", "two": "on", "one": "on"}
+    message = "probability zero: {'one': 'on', 'two': 'on'} is impossible together"
+    for function in (exact.log_partition, exact.marginals, exact.most_likely):
+        with pytest.raises(ValueError, match=message):
+            function(network, evidence=seen)
+    given = network.condition({"free": "on", "two": "on"})
+    with pytest.raises(ValueError, match=message):
+        exact.prepare(given).marginals({"one": "on"})
+    # Where asking about parts would take too long, all of it is named.
+    whole = pytest.raises(ValueError, match=r"{'one': 'on', 'two': 'on', 'free': 'on'} is impos")
+    with mock.patch.object(reduce, "_TO_NAME", 1.0), whole:
+        exact.log_partition(network, seen)
 
 
 def test_likelihoods_in_a_series():

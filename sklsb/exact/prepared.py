@@ -20,13 +20,20 @@ from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
-from sklsb.exact.elimination.reduce import Array, Factor, NoStateError, no_state, spread_over
+from sklsb.exact.elimination.reduce import Array, Factor, no_state, spread_over
 from sklsb.exact.precision import warn_if_lost
 from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
-from sklsb.targets._evidence import clashing, names_of_values, weights_of
+from sklsb.targets._evidence import (
+    NoStateError,
+    clashing,
+    impossible,
+    is_soft,
+    names_of_values,
+    weights_of,
+)
 from sklsb.targets._names import plain
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
 if TYPE_CHECKING:
@@ -488,14 +495,15 @@ class Prepared:
                 if mode == LINEAR:
                     warn_if_lost(self._target, elimination.rounding_size)
         except NoStateError:
-            clash = clashing(evidence or {}, self._check, NoStateError)
+            target, given, before = self._target, evidence or {}, dict[Any, Any]()
+            if isinstance(target, Conditioned):
+                before = target.evidence
+                if not any(map(is_soft, given.values())):
+                    raise no_state(target.condition(given), None) from None
+            clash = clashing(given, self._check, NoStateError)
             if not clash:
                 raise
-            raise NoStateError(
-                f"The evidence has probability zero: {dict(clash)!r:.1000} is impossible"
-                f"{' together' if len(clash) > 1 else ''}. Correct it, or give zeros of the tables "
-                "a small probability."
-            ) from None
+            raise impossible({**before, **clash}) from None
 
     def _check(self, evidence: Evidence) -> None:
         with self._engine.given(self._weights(evidence, self._engine)[0]) as elimination:

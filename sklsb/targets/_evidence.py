@@ -25,6 +25,10 @@ Weights = Mapping[int, NDArray[np.float64]]
 _MOST_NAMES = 100  # in an error
 
 
+class NoStateError(ValueError):
+    """No state has positive probability."""
+
+
 class Named(Protocol):
     """What of a target is needed to find its variables and values."""
 
@@ -196,6 +200,15 @@ def clashing(
         rest = {v: value for v, value in left.items() if v != variable}
         left = rest if impossible(rest) else left
     return left
+
+
+def impossible(clash: Mapping[Any, Any]) -> NoStateError:
+    """Return the error for observations, by name, that contradict each other or the target."""
+    return NoStateError(
+        f"The evidence has probability zero: {dict(clash)!r:.1000} is impossible"
+        f"{' together' if len(clash) > 1 else ''}. Correct it, or give zeros of the tables a small "
+        "probability."
+    )
 
 
 def weights_of(target: Named, evidence: Any) -> dict[int, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb.targets._evidence import clashing
+from sklsb.targets._evidence import NoStateError, clashing, impossible
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -47,7 +47,8 @@ class _Domains:
 class Support:
     """The states of positive probability of a product of tables over ``scopes``.
 
-    ``tables`` returns the table of a factor, ``label`` the name of a variable in errors.
+    ``tables`` returns the table of a factor, ``label`` and ``value_name`` the names of a variable
+    and of one of its values in errors.
 
     Notes
     -----
@@ -70,8 +71,9 @@ class Support:
         tables: Callable[[int], Array],
         cardinalities: NDArray[np.int64],
         label: Callable[[int], Any] = int,
+        value_name: Callable[[int, int], Any] = lambda i, value: value,
     ):
-        self.cardinalities, self.label = cardinalities, label
+        self.cardinalities, self.label, self.value_name = cardinalities, label, value_name
         sites = list(range(cardinalities.size))  # one int object per variable, not per mention
         self.scopes = [[sites[i] for i in scope.tolist()] for scope in scopes]
         self.tables = tables
@@ -154,12 +156,13 @@ class Support:
         try:
             return self._left(evidence)
         except _NoSupport as error:
-            clash = [self.label(i) for i in clashing(evidence, self._left, _NoSupport)]
-            raise ValueError(
-                f"No state has positive probability"
-                f"{' and agrees with the evidence' if sites.size else ''}: factor {error.factor} "
-                f"over the variables {self.called(error.factor)} cannot be satisfied"
-                f"{f', for what was observed of {clash!r:.500}' if clash else ''}."
+            clash = clashing(evidence, self._left, _NoSupport)
+            if clash:
+                named = {self.label(i): self.value_name(i, value) for i, value in clash.items()}
+                raise impossible(named) from None
+            raise NoStateError(
+                f"No state has positive probability: factor {error.factor} over the variables "
+                f"{self.called(error.factor)} cannot be satisfied."
             ) from None
 
     def _left(self, evidence: Mapping[int, int]) -> list[Bools]:

@@ -595,6 +595,12 @@ class Conditioned(Target):
     def _observed(self) -> list[int]:
         return list(self.observed.tolist())
 
+    @property
+    def evidence(self) -> dict[Any, Any]:
+        """What was observed, by the names of variables and values."""
+        found = zip(self.sites.tolist(), self.observed.tolist(), strict=True)
+        return {self.label(site): value_name(self, site, value) for site, value in found}
+
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         return self._inner.guard(chains)
 

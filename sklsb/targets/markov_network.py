@@ -26,7 +26,7 @@ from sklsb.targets._checks import (
     touched_near,
 )
 from sklsb.targets._conversions import warn_of_sums
-from sklsb.targets._evidence import Weights, names_of_values, site_called, sites_by_name
+from sklsb.targets._evidence import Weights, names_of_values, site_called, sites_by_name, value_name
 from sklsb.targets._names import Names, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
@@ -800,7 +800,8 @@ class MarkovNetwork(Target):
     @cached_property
     def _support(self) -> Support:
         tables = partial(self._factor_table, values=self._table)
-        return Support(self._scopes(), tables, self._cardinalities, self.label)
+        names = self.label, partial(value_name, self)
+        return Support(self._scopes(), tables, self._cardinalities, *names)
 
     def _factor_table(self, f: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb.targets._evidence import NoStateError, impossible
 from sklsb.targets._support import Support
-from sklsb.targets.base import Target
+from sklsb.targets.base import Conditioned, Target
 
 Array = NDArray[np.float64]
 # Row sums with a smaller relative difference count as equal: a few terms are rounded.
@@ -23,6 +24,8 @@ EXACT = 64 * float(np.finfo(np.float64).eps)
 LARGE = 2.0**24
 # Entries of a table that take as long to read as what there is to do for any table.
 _AS_ONE = 1024
+# Table entries of one question about part of the evidence, to name what is impossible.
+_TO_NAME = 2.0**24
 
 
 class Factor(NamedTuple):
@@ -164,11 +167,18 @@ def strike(target: Target) -> Reduced:
     return Reduced(target, values, factors, math.fsum([constant, *taken]), n_read=n_read)
 
 
-class NoStateError(ValueError):
-    """No state has positive probability."""
-
-
 def no_state(target: Target, scope: tuple[Any, ...] | None) -> NoStateError:
+    """Return the error for a target without a possible state; of evidence, what contradicts."""
+    if isinstance(target, Conditioned):
+        import sklsb
+
+        try:
+            plan = sklsb.exact.prepare(target.target, max_work=_TO_NAME)
+            plan.log_partition(target.evidence)
+        except NoStateError as named:
+            return named
+        except (ValueError, MemoryError):  # too large to ask about parts of the evidence
+            return impossible(target.evidence)
     where = "" if scope is None else f": a factor over {scope} cannot be satisfied"
     return NoStateError(
         f"{target!r:.200} has no state of positive probability{where}. Its partition function is "
