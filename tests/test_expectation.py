@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from models import dense, ising
 
-from sklsb import GibbsSampler, Ising, MarkovNetwork, Potts, exact
+from sklsb import GibbsSampler, Ising, MarkovNetwork, Potts, exact, open_draws
 from sklsb.diagnostics import expectation, to_frame
 from sklsb.diagnostics.draws import draws_dataset
 
@@ -178,7 +178,7 @@ def test_what_is_refused(arguments, of, error, message):
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_functions_see_0_and_1_where_values_are_called_so(sparse):
-    """As "sum" does; spins without the target."""
+    """As "sum" does, which needs the target: states hold spins."""
     rng = np.random.default_rng(4)
     weights = np.triu(rng.normal(size=(5, 5)), 1)
     weights += weights.T
@@ -188,8 +188,9 @@ def test_functions_see_0_and_1_where_values_are_called_so(sparse):
     of = expectation(draws, lambda x: 1.0 * (x.sum(axis=1) >= 3), target)
     np.testing.assert_allclose(of.value, many, atol=1e-12)
     assert 0.1 < many < 0.9
-    spins = expectation(draws, lambda x: (x**2).sum(axis=1))
-    assert spins.value == 5.0
+    for function in ("sum", lambda x: x.sum(axis=1)):
+        with pytest.raises(ValueError, match=r"target is missing, .* other numbers; give expect"):
+            expectation(draws, function)
     for function in ("sum", lambda x: x.sum(axis=1), [([0], [0.0, 1.0])]):
         with pytest.raises(
             ValueError, match=r"states of 5 variables, and target is .*with 3; give"
@@ -228,6 +229,34 @@ def test_variables_of_0_and_1(sparse):
     )
 
 
+def test_sums_of_what_has_no_number():
+    tables = {"a": {"yes": 0.3, "no": 0.7}, "b": {"no": 0.5, "yes": 0.5}}
+    network = MarkovNetwork.from_tables(tables)
+    draws = exact.sample(network, 8, random_state=0)
+    for arguments in [(network, "sum"), (draws, "sum"), (draws, "sum", network)]:
+        with pytest.raises(ValueError, match="positions; give terms, as"):
+            expectation(*arguments)
+    terms = [(["a"], [1, 0]), (["b"], [0, 1])]
+    assert expectation(network, terms).value == pytest.approx(0.8)
+    assert expectation(draws, lambda x: x.sum(axis=1)).value == draws["x"].sum("site").mean()
+    for names in [("0", "1"), (0, 1), (False, True)]:
+        same = MarkovNetwork([2], [(["a"], [0.3, 0.7])], ["a"], [names])
+        draws = exact.sample(same, 8, random_state=0)
+        assert expectation(same, "sum").value == pytest.approx(0.7)
+        assert expectation(draws, "sum").value == draws["x"].mean()
+
+
+def test_stored_draws_know_what_values_are_called(tmp_path):
+    pytest.importorskip("zarr")
+    target = Ising.from_binary([[0.0, 1.0], [1.0, 0.0]], -0.5)
+    sampler = GibbsSampler(n_burn_in=5, random_state=0).fit(target)
+    sampler.sample(20, store=tmp_path / "run")
+    draws = open_draws(tmp_path / "run")
+    with pytest.raises(ValueError, match="target is missing"):
+        expectation(draws, "sum")
+    assert expectation(draws, "sum", target).value == (draws["x"] > 0).sum("site").mean()
+
+
 def test_names_of_symptoms():
     graph = nx.Graph()
     graph.add_edge("sleep", "energy", weight=1.5)
@@ -247,7 +276,6 @@ def test_names_of_symptoms():
     draws = exact.sample(target, 9, random_state=0)
     count = to_frame(draws, target)[["sleep", "energy"]].sum(axis=1).mean()
     assert expectation(draws, "sum", target).value == pytest.approx(count)
-    assert expectation(draws, "sum").value == pytest.approx(2 * count - 2)  # of the spins
     with pytest.raises(ValueError, match=r"weights.diagonal\(\)\[1\] is 2.0; it must be 0: thresh"):
         Ising.from_binary(np.diag([0.0, 2.0]))
 

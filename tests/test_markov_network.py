@@ -508,6 +508,26 @@ def test_more_evidence_of_probability_zero(tmp_path):
         rainy.condition({"rain": "no"})
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        Ising.from_binary([[0, 2, 0], [2, 0, -1], [0, -1, 0]], thresholds=[-1, -0.5, 3]),
+        Ising.lattice(np.linspace(-2, 2, 6).reshape(2, 3), 0.7),
+        Potts([[0, 1.5], [1.5, 0]], field=[[0, 1, -np.inf], [0.5, -2, 3]]),
+    ],
+)
+def test_couplings_as_tables_of_a_file(tmp_path, target):
+    target.to_uai(tmp_path / "model.uai")
+    read = MarkovNetwork.from_uai(tmp_path / "model.uai")
+    x = exact.states(target)
+    places = np.searchsorted(target.values, x)
+    np.testing.assert_allclose(read.log_prob(places), target.log_prob(x), atol=1e-12)
+    assert exact.log_partition(read) == pytest.approx(exact.log_partition(target), abs=1e-12)
+    large = type(target)(800.0 * (1 - np.eye(2)), field=np.zeros((2, 3)[: target.field.ndim]))
+    with pytest.raises(ValueError, match=r"the entry exp\(800\) or its inverse"):
+        large.to_uai(tmp_path / "large.uai")
+
+
 def test_tables_that_are_no_probabilities(tmp_path):
     path = tmp_path / "weather.bif"
     path.write_text(BIF.replace("0.25, 0.75", "0.25, 0.7501"))

@@ -70,7 +70,7 @@ def test_marginals_have_the_names_of_values(weather):
 
 def test_errors_name_variables(weather):
     network = MarkovNetwork.from_bif(weather)
-    with pytest.raises(ValueError, match=r"over the variables \('rain', 'wet'\) cannot be sat"):
+    with pytest.raises(ValueError, match=r"{'rain': 'yes', 'wet': 'dry'} is impossible tog"):
         network.condition({"rain": "yes", "wet": "dry"})
     with pytest.raises(ValueError, match=r"x\[0\] is 2; variable 'rain' takes one .* \(0, 1\)"):
         network.log_prob([2, 0])
@@ -226,7 +226,9 @@ def test_what_is_neither_variables_nor_evidence():
             exact.marginals(network, given)
     for given in (("b",), np.array(["b"]), pd.Index(["b"])):
         assert exact.marginals(network, given)["p"].dims == ("b",)
-    with pytest.raises(TypeError, match=r"variables is \{'a': 0\}, and evidence is given, too"):
+    with pytest.raises(
+        TypeError, match=r"variables is \{'a': 0\} and evidence is .*; variables are"
+    ):
         exact.marginals(network, {"a": 0}, {"b": 0})
     with pytest.raises(TypeError, match=r"variables is \(0, 1\), .* give .* as \[\(0, 1\)\]"):
         exact.marginals(Ising.lattice(np.zeros((2, 2))), (0, 1))
@@ -236,6 +238,42 @@ def test_what_is_neither_variables_nor_evidence():
             answer(network, evidence=["a"])
     with pytest.raises(ValueError, match=r"task is \{'a': 0\}; it must be one of"):
         exact.elimination_cost(network, {"a": 0})
+
+
+def test_lists_of_variables_and_evidence_in_each_others_place():
+    network = MarkovNetwork([2, 2], [((0, 1), [[1, 2], [3, 4]])], names=["a", "b"])
+    plan, seen = exact.prepare(network), {"b": 1}
+    for call in (
+        lambda: exact.marginals(network, seen, ["a"]),
+        lambda: exact.marginals(network, evidence=["a"]),
+        lambda: plan.marginals(["a"], seen),
+        lambda: plan.marginals(["a"]),
+        lambda: plan.marginals("a"),
+        lambda: plan.marginal_map(seen, ["a"]),
+    ):
+        with pytest.raises(TypeError, match=r"and evidence is .* Name them, as in marginals\("):
+            call()
+    assert plan.marginals(seen, ["a"])["a"].tolist() == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_a_joint_distribution_is_a_table():
+    pd = pytest.importorskip("pandas")
+    dose = pd.DataFrame({"smoker": ["no", "yes"], 0: [0.5, 0.1], 10: [0.3, 0.2], 20: [0.2, 0.7]})
+    network = MarkovNetwork.from_tables(
+        {"smoker": {"no": 0.75, "yes": 0.25}, "state": dose, "p": {"x": 1.0}}
+    )
+    joint = exact.marginals(network, ["state", "smoker"])
+    table = diagnostics.to_frame(joint)
+    assert table.columns.tolist() == ["state", "smoker", "p", "mcse"]
+    expected = dose.melt("smoker", var_name="state", value_name="p")
+    expected["p"] *= expected["smoker"].map({"no": 0.75, "yes": 0.25})
+    for column in ("state", "smoker"):
+        assert table[column].tolist() == expected[column].tolist()
+    np.testing.assert_allclose(table["p"], expected["p"].astype(float), atol=1e-15)
+    pivot = table.pivot(index="smoker", columns="state", values="p")
+    assert pivot.loc["yes", 20] == pytest.approx(0.25 * 0.7)
+    one = diagnostics.to_frame(exact.marginals(network, ["p"]), network)
+    assert one.to_dict("records") == [{"site_p": "x", "p": 1.0, "mcse": 0.0}]
 
 
 def test_states_have_names_where_variables_share_them():

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # Statistics that are coordinates of the draws, not variables.
 OF_DRAWS = ("lp", "visit")
+# Attributes: what values of draws are `called`, and the variables of a joint distribution.
+CALLED, JOINT = "values", "joint"
+_NUMBERS = {int, float, bool}
 
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
@@ -51,6 +54,20 @@ def value_coords(target: Target) -> dict[str, Any]:
         attrs = {"integers": whole} if whole else {}
         coords["state_name"] = ((*target.dims, "state"), words, attrs)
     return coords
+
+
+def called(target: Target) -> str:
+    """Return "numbers" or "text" if values are called by others than states hold, or nothing."""
+    named: Any = target.state_names or []
+    own = [target.values[: len(names)] for names in named]
+    if all(names in (mine, (*map(str, mine),)) for names, mine in zip(named, own, strict=True)):
+        return ""
+    return "numbers" if {type(name) for own in named for name in own} <= _NUMBERS else "text"
+
+
+def attrs_of(target: Target) -> dict[str, Any]:
+    """Return what the attributes of draws say of the target."""
+    return {"target": repr(target)} | ({CALLED: called(target)} if called(target) else {})
 
 
 def marginals_dataset(
@@ -196,13 +213,15 @@ def named_columns(x: States, target: Target, sites: Sequence[int] | None = None)
 def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
     """Return draws as a table: a row for each draw, a column for each variable.
 
-    Marginals become a table with a row for each value that a variable has.
+    Marginals become a table with a row for each value that a variable has, a joint distribution one
+    with a row for each combination of values.
 
     Parameters
     ----------
     draws : xarray.Dataset
         As returned by ``sample``, `sklsb.anneal`, `sklsb.exact.most_likely` or `best_state`; or by
-        `marginals`, `sklsb.exact.marginals` or ``plan.marginals`` of `sklsb.exact.prepare`.
+        `marginals`, `sklsb.exact.marginals` (also of variables jointly) or ``plan.marginals`` of
+        `sklsb.exact.prepare`.
     target : Target
         What was sampled or maximised; optional for marginals, whose names are then those of the
         coordinates.
@@ -214,7 +233,8 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
         grid (row, col). If the values have names (``target.state_names``), the column holds them:
         numbers as they are, as 0 and 1 after `Ising.from_binary`, others as categories. Otherwise
         it holds the numbers that the target uses: -1 and 1 for an `Ising`, also from a QUBO
-        problem. For marginals the columns are variable, value, p and mcse.
+        problem. For marginals the columns are variable, value, p and mcse; for a joint
+        distribution p, mcse and before them one for each variable, called like its dimension.
 
     Raises
     ------
@@ -241,6 +261,10 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
     1     rain      1  0.357143   0.0
     2      wet      0  0.642857   0.0
     3      wet      1  0.357143   0.0
+    >>> to_frame(exact.marginals(rain, ["rain", "wet"])).head(2)
+       rain  wet         p  mcse
+    0     0    0  0.571429   0.0
+    1     0    1  0.071429   0.0
     """
     check_order(draws, target)
     if hasattr(draws, "to_frame"):  # marginals by a plan
@@ -254,6 +278,9 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
                 "target out: marginals by a plan have their names."
             )
         return found
+    if JOINT in getattr(draws, "attrs", {}):
+        p = draws[["p", "mcse"]].reset_coords(drop=True)
+        return p.to_dataframe(dim_order=[*p["p"].dims]).reset_index()
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)
     if target is None:

@@ -9,10 +9,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb.diagnostics.batches import batch_errors
-from sklsb.diagnostics.draws import as_draws
+from sklsb.diagnostics.draws import CALLED, as_draws, called
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import site_called, sites_by_name, value_name
-from sklsb.targets._names import are_numbers
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -54,13 +53,14 @@ def expectation(
         Draws as returned by ``sample``, or a target that offers its factors (`Target.log_factors`).
     function : None, str, callable or list of (variables, table), optional
         None is log p, and "sum" the sum of the numbers of all variables, for an `Ising` its
-        magnetisation. If values have names that are numbers and there is a target, these are
-        summed: after `Ising.from_binary`, the number of ones. For draws another name is a
-        statistic that was recorded, and a callable takes states of shape (n, \*target.shape), of
-        such numbers, as int64, and returns n numbers or arrays. A list holds the terms of a sum:
+        magnetisation. If values have names that are numbers, these are summed: after
+        `Ising.from_binary`, the number of ones. For draws another name is a statistic that was
+        recorded, and a callable takes states of shape (n, \*target.shape), of such numbers, as
+        int64, and returns n numbers or arrays. A list holds the terms of a sum:
         variables by name, and an array whose axes are their values.
     target : Target, optional
-        What was sampled, if ``source`` are draws: for a list, and for the names of values.
+        What was sampled, if ``source`` are draws: for a list, and where values have names that
+        are numbers.
     of : {"mean", "variance", "binder"} or callable, default="mean"
         The statistic: "binder" is :math:`1 - \langle f^4 \rangle / (3 \langle f^2 \rangle^2)`
         [1]_. A callable takes the means of the numbers that ``function`` returns.
@@ -74,8 +74,10 @@ def expectation(
     Raises
     ------
     ValueError, TypeError
-        If an argument is not as described. For a target ``of`` is "mean", or "variance" if each
-        term is of one variable: `sklsb.exact.sample` makes independent draws for others.
+        If an argument is not as described, or the target is missing for draws whose states hold
+        other numbers than those that values are called. For a target ``of`` is "mean", or
+        "variance" if each term is of one variable: `sklsb.exact.sample` makes independent draws for
+        others.
 
     Notes
     -----
@@ -148,10 +150,18 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             f"draws has states of {n_sites} variables, and target is {target!r:.200}, with "
             f"{target.n_sites}; give the target that was sampled."
         )
+    kind = called(target) if isinstance(target, Target) else draws.attrs.get(CALLED, "")
+    if target is None and kind == "numbers" and (name == "sum" or callable(name)):
+        raise ValueError(
+            "target is missing, and the values in states are called by other numbers; give "
+            "expectation(draws, function, target), for a function of these."
+        )
+    if name == "sum":
+        _check_sum(kind)
     if name == "sum" and target is None:
         return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
     if callable(name):
-        if isinstance(target, Target) and _are_called_numbers(target):
+        if isinstance(target, Target) and kind == "numbers":
             chains = _by_name(target, chains)
         found = np.stack([real_array(name(x), "function(x)") for x in chains])
         if found.shape[:2] != chains.shape[:2]:
@@ -171,22 +181,18 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     return sum((table[tuple(places[:, :, i] for i in s)] for s, table in terms), zero)
 
 
-def _are_called_numbers(target: Target) -> bool:
-    """Whether the names of all values are numbers."""
-    return target.state_names is not None and all(map(are_numbers, target.state_names))
-
-
-def _numbers(target: Target) -> Sequence[tuple[Any, ...]]:
-    """Return the numbers of the values of each variable: their names, if all are numbers."""
-    if target.state_names is not None and _are_called_numbers(target):
-        return target.state_names
-    return [target.values[:k] for k in target.cardinalities.tolist()]
+def _check_sum(kind: str) -> None:
+    if kind == "text":
+        raise ValueError(
+            'function is "sum", and values are called by text, whose sum would be that of their '
+            "positions; give terms, as [([variable], [0, 1]), ...] to count second values."
+        )
 
 
 def _by_name(target: Target, chains: NDArray[Any]) -> NDArray[Any]:
     """Return states with the names of values, which are numbers, in place of the values."""
     places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], -1))
-    columns = [np.array(own)[places[:, :, i]] for i, own in enumerate(_numbers(target))]
+    columns = [np.array(own)[places[:, :, i]] for i, own in enumerate(target.state_names or ())]
     return np.stack(columns, axis=2).reshape(chains.shape)
 
 
@@ -195,7 +201,10 @@ def _terms(target: Target, function: Any) -> Terms:
     if function is None:
         return target.log_factors or []
     if isinstance(function, str) and function == "sum":
-        return [((i,), np.array(own, dtype=float)) for i, own in enumerate(_numbers(target))]
+        _check_sum(called(target))
+        named = target.state_names if called(target) else None
+        own = named or [target.values[:k] for k in target.cardinalities.tolist()]
+        return [((i,), np.array(values, dtype=float)) for i, values in enumerate(own)]
     listed = isinstance(function, Sequence) and not isinstance(function, str)
     if not listed or not all(isinstance(term, Sequence) and len(term) == 2 for term in function):
         raise TypeError(

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns
-from sklsb.exact.elimination.answers import check_joint, check_target, sites_of
+from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
@@ -247,6 +247,7 @@ class Prepared:
         Marginals
             Arrays by the names of variables.
         """
+        check_order(variables, evidence)
         every = range(self._target.n_sites)
         sites = every if variables is None else sites_of(self._target, variables)
         with self._given(evidence) as (elimination, _):
@@ -309,6 +310,7 @@ class Prepared:
         ValueError
             If their joint table exceeds the limits given to `prepare`.
         """
+        check_order(variables, evidence)
         sites = sites_of(self._target, variables)
         key = tuple(sites)
         if key not in self._with_last:

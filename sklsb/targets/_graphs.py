@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.rules.coloring import color
 from sklsb._words import worded
+from sklsb.io.uai import Model, write_uai
 from sklsb.targets._checks import as_array, check_names, finite_array
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
@@ -22,6 +24,7 @@ from sklsb.targets.base import Target
 # Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
 LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
+_LARGEST_EXPONENT = 700.0  # of doubles
 
 
 def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -286,6 +289,30 @@ class GraphTarget(Target):
         for i, j, coupling in zip(*upper.coords, upper.data.tolist(), strict=True):
             result.append(((int(i), int(j)), coupling * shape))
         return result
+
+    def to_uai(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a UAI file of type MARKOV, a table for each site and each coupling.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. It has no place for names: values are 0, 1, ... in their order, so that 0 and
+            1 are the spins -1 and +1 of an `Ising`.
+
+        Raises
+        ------
+        ValueError
+            If an entry of a table, the exponential of a field or coupling, is no double.
+        """
+        factors = self.log_factors
+        size = max((abs(t[np.isfinite(t)]).max(initial=0.0) for _, t in factors), default=0.0)
+        if size > _LARGEST_EXPONENT:
+            raise ValueError(
+                f"a table would have the entry exp({size:g}) or its inverse; UAI files hold "
+                f"numbers up to exp({_LARGEST_EXPONENT:g}). Pickle the model instead."
+            )
+        scopes, tables = [scope for scope, _ in factors], [np.exp(table) for _, table in factors]
+        write_uai(path, Model("MARKOV", tuple(self.cardinalities.tolist()), scopes, tables))
 
     @property
     def _joint_zeros(self) -> bool:

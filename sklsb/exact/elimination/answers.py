@@ -14,7 +14,7 @@ from sklsb._system.memory import at_once
 from sklsb._system.memory import check_fits as check_fits_in_memory
 from sklsb._system.progress import Progress
 from sklsb._words import worded
-from sklsb.diagnostics.draws import draws_dataset, marginals_dataset, value_labels
+from sklsb.diagnostics.draws import JOINT, attrs_of, draws_dataset, marginals_dataset, value_labels
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Whole
@@ -200,6 +200,16 @@ def log_partition(
     return log_partition_of(elimination)
 
 
+def check_order(variables: Any, evidence: Any) -> None:
+    """Refuse a list of variables in place of evidence, or evidence in place of variables."""
+    if isinstance(variables, Mapping) or isinstance(evidence, Sequence):
+        raise TypeError(
+            f"variables is {variables!r:.200} and evidence is {evidence!r:.200}; variables are a "
+            "list, and evidence is a dict of variable: value. Name them, as in "
+            "marginals(..., variables=[...], evidence={...})."
+        )
+
+
 def sites_of(target: Target, variables: Any) -> list[int]:
     listed = isinstance(variables, Sequence) or hasattr(variables, "tolist")
     if isinstance(variables, str | bytes) or hasattr(variables, "iloc") or not listed:
@@ -262,7 +272,8 @@ def _joint(
         coords[dim] = value_labels(target.values[:k], [own] if own else None)
         if own is not None and f"{dim}_name" not in dims:
             coords[f"{dim}_name"] = (dim, list(own))
-    return xr.Dataset({"p": (dims, p), "mcse": (dims, np.zeros_like(p))}, coords=coords)
+    both = {"p": (dims, p), "mcse": (dims, np.zeros_like(p))}
+    return xr.Dataset(both, coords, {JOINT: [str(target.label(i)) for i in sites]})
 
 
 @worded
@@ -322,13 +333,9 @@ def marginals(
     >>> exact.marginals(rain, [0, 1])["p"].sel(site_0=1).values.round(3)
     array([0.   , 0.083, 0.25 ])
     """
-    if isinstance(variables, Mapping):
-        if evidence is not None:
-            raise TypeError(
-                f"variables is {variables!r:.200}, and evidence is given, too; give variables as a "
-                "list."
-            )
+    if isinstance(variables, Mapping) and evidence is None:
         variables, evidence = None, variables
+    check_order(variables, evidence)
     target = observing(target, evidence)
     limits = check_limits(max_work, max_memory, "marginals" if variables is None else "sum")
     threads = n_threads(n_jobs)
@@ -462,5 +469,5 @@ def sample(
             chains.run(size, Drawing(1, 0, begin), draws, stats)
             progress(size)
     attrs = {"inference_library": "sklsb", "inference_library_version": __version__}
-    dataset = draws_dataset(draws, target, attrs | {"target": repr(target)})
+    dataset = draws_dataset(draws, target, attrs | attrs_of(target))
     return dataset.assign_coords(lp=(("chain", "draw"), stats[:, :, 0] + target.constant))

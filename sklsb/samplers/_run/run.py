@@ -23,6 +23,7 @@ from sklsb._system.progress import (
     next_segment,
 )
 from sklsb._system.warn import warn
+from sklsb.diagnostics.draws import attrs_of
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, Tally
@@ -157,7 +158,7 @@ class Run(DrawWarnings):
             "inference_library_version": __version__,
             "sampler": type(self.algorithm.params).__name__,
             "evaluation": facts.evaluation,
-            "target": repr(self.target),
+            **attrs_of(self.target),
             "sweep": self.sweep,
             **({"conserves_counts": 1} if facts.conserves_counts else {}),
             **self.settings,
