@@ -8,6 +8,7 @@ import warnings
 import networkx as nx
 import numpy as np
 import pytest
+from exact_matrices import conditional
 from local_step import check_sampler
 from models import chain_network, potts
 
@@ -23,7 +24,7 @@ from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.matrices import conditional, rule_of
+from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import BlocksWarning, InterruptedWarning, SamplerWarning
 from sklsb.samplers._lsb.fitting import Learning
 from sklsb.samplers._run.warnings import exact_hint

@@ -5,6 +5,7 @@ import pickle
 import signal
 import warnings
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
 from sklearn.base import clone

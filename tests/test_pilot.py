@@ -30,7 +30,7 @@ from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import Balanced
 from sklsb.exact import probabilities
 from sklsb.exact.enumeration import states
-from sklsb.exact.matrices import locally_balanced
+from sklsb.exact.matrices import transitions
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 from sklsb.trials.candidates import Candidate, Visited
 from sklsb.trials.draws import draw
@@ -351,7 +351,7 @@ def test_times_are_those_of_the_transition_matrix(name):
     truth = dict(zip(candidates, 1 / times[:, 0], strict=True))
     assert truth[outcome.best] > 0.97 * max(truth.values())
     for function, rate in zip(candidates.values(), outcome.acceptance_rate, strict=True):
-        _, log_t, stay = locally_balanced(Balanced(function.table()), target)
+        _, log_t, stay = transitions(Balanced(function.table()), target)
         assert np.isclose(rate, 1 - p @ stay, atol=0.02)
         assert log_t.shape == target.log_ratios(x).shape
     assert evaluations <= budget

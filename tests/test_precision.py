@@ -4,6 +4,7 @@ import itertools
 import warnings
 from fractions import Fraction
 
+import exact_matrices  # noqa: F401 - formulas of the rules
 import numpy as np
 import pytest
 from sklearn.base import clone

@@ -4,7 +4,7 @@
 and `sample` do so on any `Ising`, `Potts` or `MarkovNetwork` whose structure allows it;
 `elimination_cost` predicts the work. See the page "Exact answers".
 
-**Enumeration** gives every state, its probability, and the whole transition matrix of a sampler.
+**Enumeration** gives every state, its probability, and the transition matrix of balanced steps.
 Matrices are computed in NumPy from ``target.log_ratios`` and the tabulated balancing function,
 independently of the compiled kernels, for which they are the reference. They are meant for
 documentation and tests, on targets of up to about 12 two-valued variables. In a state of

@@ -1,7 +1,7 @@
-"""What a sampler does on a small target: its transition matrix, by formula.
+"""Transition matrices by formula, on small targets: of locally balanced steps, and rules of others.
 
-Computed in NumPy from log p and log-ratios alone, independently of the compiled kernels, for which
-they are the reference. In impossible states, which no chain reaches, a chain stays.
+Computed in NumPy from log-ratios alone, independently of the compiled kernels, for which they are
+the reference. In impossible states, which no chain reaches, a chain stays.
 """
 
 from functools import singledispatch
@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from sklsb._kernels.rules.redraw import Blocks
-from sklsb.balancing.functions import BalancingFunction, Tabulated
+from sklsb.balancing.functions import BalancingFunction
 from sklsb.balancing.weights import log_weights
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Mixture, Rule
-from sklsb.exact.elimination.independent import Redraw
-from sklsb.exact.enumeration import count, digits_of, neighbours, states
+from sklsb.ensembles.rules import Balanced, Rule
+from sklsb.exact.enumeration import neighbours, states
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
-_MOST_SEQUENCES = 2**24
 
 
 @singledispatch
@@ -51,7 +48,8 @@ def log_matrix(rule: Any, target: Target) -> Array:
     """
     raise TypeError(
         f"There is no formula for the transitions of {type(rule).__name__}; register one with "
-        "sklsb.exact.log_matrix.register, or measure them with sklsb.testing.measured_matrix."
+        "sklsb.exact.log_matrix.register, or, if a transition takes few random numbers, measure "
+        "them with sklsb.testing.measured_matrix."
     )
 
 
@@ -93,15 +91,14 @@ def transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Targe
               P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
 
     with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
-    With ``fast=True``, Q uses first-order log-ratios and A is the full Metropolis-Hastings ratio;
-    several flips are summed over all sequences that may be drawn.
+    This is the locally balanced step. Other steps (jumps, redraws of blocks, ``fast=True``, Gibbs
+    sampling) need a formula of yours, see `log_matrix`, or `sklsb.testing.measured_matrix`.
 
     Parameters
     ----------
     sampler : LSBSampler, BalancingFunction or rule
         A fitted sampler stands for its frozen function, an unfitted one for the function it
-        would start with, and a function for the locally balanced steps that use it. Other rules
-        need a formula of yours, see `log_matrix`.
+        would start with, and a function for the locally balanced steps that use it.
     target : Target
         A target with at most 2**14 states.
 
@@ -172,7 +169,7 @@ class _Proposal(NamedTuple):
     q: Array  # not by way of log_q
 
 
-def _propose(log_weight: Array) -> _Proposal:
+def propose(log_weight: Array) -> _Proposal:
     # log Z = shift + log_sum, kept apart: the difference of two large logarithms stays exact.
     shift = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
     shift = np.where(np.isfinite(shift), shift, 0.0)
@@ -185,102 +182,31 @@ def _propose(log_weight: Array) -> _Proposal:
     return _Proposal(log_q, shift, log_sum, weight / np.where(possible, total, 1.0))
 
 
-def _accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> Transitions:
+def accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> Transitions:
     log_a = np.where(log_q > -np.inf, np.minimum(log_a, 0.0), 0.0)
     # 1 where no move is possible.
     stay = (q * -np.expm1(log_a)).sum(axis=1) + ~(q > 0.0).any(axis=1)
     return Transitions(to, log_q + log_a, stay)
 
 
-def log_ratios(target: Target, first_order: bool = False) -> Array:
+def log_ratios(target: Target) -> Array:
     """Log-ratios of all moves; -inf from impossible states."""
     x = states(target)
-    found = target.first_order_ratios(x) if first_order else target.log_ratios(x)
-    return np.where(target.log_prob(x)[:, None] > -np.inf, found, -np.inf)
+    return np.where(target.log_prob(x)[:, None] > -np.inf, target.log_ratios(x), -np.inf)
 
 
 def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
     """Locally balanced transitions, given where each move leads and its log weight."""
-    log_q, shift, log_sum, q = _propose(log_weight)
+    log_q, shift, log_sum, q = propose(log_weight)
     with np.errstate(invalid="ignore"):
         log_a = (shift - shift[to, 0]) + (log_sum - log_sum[to, 0])
-    return _accept(to, log_q, q, log_a)
+    return accept(to, log_q, q, log_a)
 
 
-def locally_balanced(rule: Balanced, target: Target) -> Transitions:
-    return by_weight(neighbours(target), log_weights(rule, log_ratios(target)))
-
-
-def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Enumerate the shifts of a site's value by 1 to k - 1, modulo its number k of values.
-
-    Returns where each leads, which move of `neighbours` it is, and the opposite shift.
-    """
-    digits, stride = digits_of(target)
-    to, move, opposite = [], [], []
-    first = 0
-    for i, k in enumerate(target.cardinalities.tolist()):
-        for shift in range(1, k):
-            new = (digits[:, i] + shift) % k
-            to.append(np.arange(len(digits)) + (new - digits[:, i]) * stride[i])
-            move.append(first + new - (new > digits[:, i]))
-            opposite.append(first + k - 1 - shift)
-        first += k - 1
-    return np.stack(to, axis=1), np.stack(move, axis=1), np.array(opposite)
-
-
-def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> Transitions:
-    """Transitions that propose sequences of ``n_flips`` shifts."""
-    n_sequences = count(target) * target.offers.n_moves**n_flips
-    if n_sequences > _MOST_SEQUENCES:
-        raise ValueError(
-            f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "
-            f"takes at most {_MOST_SEQUENCES}. Take a smaller target or fewer flips."
-        )
-    log_p = told_log_prob(target, states(target))
-    step, move, opposite = _shifts(target)
-    n_moves = step.shape[1]
-    proposal = _propose(function.log_g(log_ratios(target, first_order=True)))
-    log_one = np.take_along_axis(proposal.log_q, move, axis=1)
-    one = np.take_along_axis(proposal.q, move, axis=1)
-    here = np.arange(len(log_p))[:, None]
-    to = here
-    log_q: Array = np.zeros(here.shape)
-    q: Array = np.ones(here.shape)
-    taken = np.zeros((1, 0), dtype=np.int64)
-    for _ in range(n_flips):
-        more = np.tile(np.arange(n_moves), to.shape[1])[:, None]
-        to = step[to].reshape(len(here), -1)
-        log_q = (log_q[:, :, None] + log_one[:, None]).reshape(len(here), -1)
-        q = (q[:, :, None] * one[:, None]).reshape(len(here), -1)
-        taken = np.hstack([np.repeat(taken, n_moves, axis=0), more])
-    back = sum(log_one[to, opposite[taken[:, r]]] for r in range(n_flips))
-    with np.errstate(invalid="ignore"):
-        log_a = log_p[to] - log_p[here] + back - log_q
-    return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
-
-
-def mixed(parts: list[Transitions], lazy: float) -> Transitions:
-    """Each of several kinds of transitions equally often, after a lazy coin."""
-    share = (1.0 - lazy) / len(parts)
-    return Transitions(
-        np.hstack([part.to for part in parts]),
-        np.hstack([part.log_move for part in parts]) + np.log(share),
-        lazy + share * np.sum([part.stay for part in parts], axis=0),
-    )
-
-
-def transitions(rule: Balanced | FirstOrder, target: Target) -> Transitions:
-    function = Tabulated(rule.table)
-    if isinstance(rule, Balanced):
-        parts = [locally_balanced(rule, target)]
-    elif not target.n_sites:
-        parts = [locally_balanced(Balanced(rule.table), target)]
-    elif rule.n_flips == 1:
-        parts = [_first_order(function, target, 1)]
-    else:  # the last flip is left out in every second transition
-        parts = [_first_order(function, target, n) for n in (rule.n_flips - 1, rule.n_flips)]
-    return mixed(parts, rule.lazy)
+def transitions(rule: Balanced, target: Target) -> Transitions:
+    found = by_weight(neighbours(target), log_weights(rule, log_ratios(target)))
+    log_move = found.log_move + np.log1p(-rule.lazy)
+    return Transitions(found.to, log_move, rule.lazy + (1.0 - rule.lazy) * found.stay)
 
 
 def log_matrix_of(found: Transitions) -> Array:
@@ -292,87 +218,6 @@ def log_matrix_of(found: Transitions) -> Array:
     return matrix
 
 
-@log_matrix.register(Balanced)
-@log_matrix.register(FirstOrder)
-def _(rule: Any, target: Target) -> Array:
+@log_matrix.register
+def _(rule: Balanced, target: Target) -> Array:
     return log_matrix_of(transitions(rule, target))
-
-
-@log_matrix.register
-def _(rule: Jump, target: Target) -> Array:
-    """Exponential of the rates times the time: a sum over numbers of jumps, then squared."""
-    to, n = neighbours(target), count(target)
-    rates = np.zeros((n, n))
-    log_rates = log_weights(rule, log_ratios(target)) + rule.log_time
-    np.add.at(rates, (np.arange(n)[:, None], to), np.exp(log_rates))
-    leaving = rates.sum(axis=1)
-    most = max(leaving.max(initial=0.0), 1e-300)
-    halvings = max(0, int(np.ceil(np.log2(most))))
-    step = most * 0.5**halvings
-    # All terms are positive: nothing cancels.
-    jump = rates / most + np.diag(1.0 - leaving / most)
-    found, term = np.zeros((n, n)), np.exp(-step) * np.eye(n)
-    for k in range(1, 40):
-        found += term
-        term = term @ jump * (step / k)
-    for _ in range(halvings):
-        found = found @ found
-        found /= found.sum(axis=1, keepdims=True)  # or rounding would double each time
-    with np.errstate(divide="ignore"):
-        return np.log(found)
-
-
-# ----------------------------------------------------------------- exact conditionals
-
-
-def log_sum(terms: Any) -> Array:
-    found: Array = logsumexp(np.stack(list(terms)), axis=0)
-    return found
-
-
-def stay_if_impossible(matrix: Array, log_p: Array) -> Array:
-    stay = np.where(np.eye(log_p.size, dtype=np.bool_), 0.0, -np.inf)
-    return np.where((log_p > -np.inf)[:, None], matrix, stay)
-
-
-def normalised(log_weight: Array) -> Array:
-    """Divide rows by their sums; a row of zeros stays as it is.
-
-    The largest entry is subtracted first: the logarithm of the sum would be rounded at its size.
-    """
-    largest = log_weight.max(axis=1, initial=-np.inf, keepdims=True)
-    left = log_weight - np.where(largest > -np.inf, largest, 0.0)
-    with np.errstate(divide="ignore"):
-        log_sum = np.log(np.exp(left).sum(axis=1, keepdims=True))
-    found: Array = left - np.where(log_sum > -np.inf, log_sum, 0.0)
-    return found
-
-
-def conditional(target: Target, block: NDArray[Any]) -> Array:
-    """Log of the matrix that draws a block of variables given the others."""
-    x = states(target)
-    log_p = told_log_prob(target, x)
-    rest = np.delete(np.arange(target.n_sites), block.astype(np.int64))
-    same = (x[:, None, rest] == x[None, :, rest]).all(axis=2)
-    return stay_if_impossible(normalised(np.where(same, log_p, -np.inf)), log_p)
-
-
-@log_matrix.register
-def _(rule: Redraw, target: Target) -> Array:
-    log_p = told_log_prob(target, states(target), likely=True)
-    return stay_if_impossible(np.tile(log_p - logsumexp(log_p), (log_p.size, 1)), log_p)
-
-
-@log_matrix.register
-def _(rule: Blocks, target: Target) -> Array:
-    found = log_sum(conditional(target, block) for block in rule.blocks)
-    log_p = told_log_prob(target, states(target))
-    return stay_if_impossible(found - np.log(len(rule.blocks)), log_p)
-
-
-@log_matrix.register
-def _(rule: Mixture, target: Target) -> Array:
-    with np.errstate(divide="ignore"):
-        shares = np.log([1.0 - rule.share, rule.share])
-    parts = (log_matrix(rule.first, target), log_matrix(rule.second, target))
-    return log_sum(share + part for share, part in zip(shares, parts, strict=True))

@@ -11,7 +11,7 @@ from sklsb._kernels.objectives import SMALLEST_STAY, Objective
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.rules import Balanced
-from sklsb.exact.matrices import locally_balanced, log_ratios
+from sklsb.exact.matrices import log_ratios, transitions
 from sklsb.targets.base import Target
 from sklsb.testing._expect import Array, expect_equal, expect_near
 from sklsb.testing._probe import Probe
@@ -90,7 +90,7 @@ def _sum_of_terms(objective: Objective, rule: Balanced, target: Target) -> Array
     """Return the sum of the terms over all next states, at each possible state."""
     ratios = log_ratios(target)
     possible = target.log_prob(exact.states(target)) > -np.inf
-    found = locally_balanced(rule, target)
+    found = transitions(rule, target)
     stay = found.stay[possible][:, np.newaxis]
     log_t = found.log_move[possible]
     log_stay = np.log(np.maximum(stay, SMALLEST_STAY))

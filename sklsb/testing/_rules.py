@@ -4,10 +4,11 @@ import numpy as np
 
 from sklsb import exact
 from sklsb._kernels.run import Drawing
+from sklsb.balancing.functions import BalancingFunction
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.rules import Rule
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.matrices import matrix_by_formula
+from sklsb.exact.matrices import HasRule, matrix_by_formula, rule_of
 from sklsb.targets.base import States, Target
 from sklsb.testing._cells import Outcomes, matrix_by_bisection
 from sklsb.testing._expect import (
@@ -28,8 +29,10 @@ _N_DRAWS, _CHANCE = 1 << 15, 1e-9
 _MOST_ROUNDS = 8  # of looking for what bisection overlooked
 
 
-def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Array:
-    """Measure the transition matrix of the compiled step of a rule.
+def measured_matrix(
+    rule: HasRule | BalancingFunction | Rule, target: Target, n_continuations: int = 48
+) -> Array:
+    """Measure the transition matrix of the compiled step of a rule or a sampler.
 
     From each state, every uniform number at which the outcome changes is found by bisection, one
     number after another; the lengths between them are the probabilities. An outcome may be
@@ -40,8 +43,8 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
 
     Parameters
     ----------
-    rule : rule
-        Rule to measure.
+    rule : rule or sampler
+        What to measure; of one that takes few random numbers, on the CPU without torch.
     target : Target
         A target of a few states.
     n_continuations : int, default=48
@@ -58,7 +61,7 @@ def measured_matrix(rule: Rule, target: Target, n_continuations: int = 48) -> Ar
     ValueError
         If outcomes are still overlooked after eight rounds.
     """
-    x = exact.states(target)
+    rule, x = rule_of(rule, target), exact.states(target)
     outcomes = outcomes_of(rule, target, x, n_continuations)
     possible, name = target.log_prob(x) > -np.inf, type(rule).__name__
     return matrix_by_bisection(outcomes, possible, name, _MOST_ROUNDS)
