@@ -271,6 +271,29 @@ def test_faults_too_small_to_confirm_are_reported():
     np.testing.assert_allclose(report.defect, 0.01 * 0.001 * 2 / 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("width", [0.006, 0.004])
+def test_a_fault_in_a_narrow_window_is_measured(width):
+    """What surrounds the window looks the same on both sides; its edges are on no grid."""
+    p = np.array([0.5, 0.3, 0.2])
+
+    def step(state, rng):
+        there, u = int(rng.random() * 3), rng.random()
+        if there == 1 and 0.123 < u < 0.123 + width:
+            return np.array([2])
+        return np.array([there]) if u < p[there] / p[state[0]] else state
+
+    def check():
+        return check_step(step, lambda x: np.log(p[x[:, 0]]), 3, n_calls=60_000)
+
+    if width / 3 > 16 / (60_000 // 6):
+        with pytest.raises(AssertionError, match=r"p P is 0.(298 at \[1\]|202 at \[2\])"):
+            check()
+    else:
+        report = check()
+        assert report.enumerated
+        np.testing.assert_allclose(report.defect, width / 3, rtol=1e-9)
+
+
 def single(state, rng):
     there = flipped(state, rng.integers(2))
     return there if rng.random(dtype=np.float32) < math.exp(log_p(there) - log_p(state)) else state

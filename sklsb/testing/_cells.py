@@ -12,7 +12,8 @@ Array = NDArray[np.float64]
 
 # Numbers at which a change of the outcome is first looked for.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
-_MOST_ADDED = 24  # failed trials of the boxes, per round
+# Failed trials of the boxes that are added, and others that are repeated, per round.
+_MOST_ADDED, _MOST_AGAIN = 24, 1000
 
 
 class Cells:
@@ -69,6 +70,7 @@ class Outcomes:
         n_trials: int = 1 << 12,
     ):
         self.trials = np.random.default_rng(2).random((n_trials, n_uniforms))
+        self.failed = self.trials[:0]
         self.step, self.x, self.n_uniforms = step, x, n_uniforms
         self.index = {state.tobytes(): i for i, state in enumerate(x)}
         # Half at the ends, where rare outcomes are.
@@ -94,12 +96,12 @@ class Outcomes:
 
 def edges_of(cells: Cells, at: int, outcomes: Outcomes) -> list[Array]:
     """Bisect, for each box, the numbers at which outcomes change, to the last bit."""
-    n = cells.start.size
-    which = np.repeat(np.arange(n), _GRID.size)
-    found = outcomes(cells, which, at, np.tile(_GRID, n)).reshape(n, _GRID.size, -1)
+    n, grid = cells.start.size, np.union1d(_GRID, outcomes.failed[:, at])
+    which = np.repeat(np.arange(n), grid.size)
+    found = outcomes(cells, which, at, np.tile(grid, n)).reshape(n, grid.size, -1)
     edges: list[list[float]] = [[] for _ in range(n)]
     box, left = np.nonzero((found[:, 1:] != found[:, :-1]).any(axis=2))
-    low, high = (_GRID[left + k].view(np.int64).copy() for k in (0, 1))
+    low, high = (grid[left + k].view(np.int64).copy() for k in (0, 1))
     before, after = found[box, left], found[box, left + 1]
     while box.size:
         down, up, first = low.copy(), high.copy(), after.copy()
@@ -121,22 +123,26 @@ def _divide(starts: NDArray[np.int64], outcomes: Outcomes, what: str, most_round
     """Divide all numbers into boxes with the same outcome, one number after another.
 
     If boxes are wrong at random numbers, an edge was overlooked, since no continuation tells its
-    two sides apart: then these numbers are added to the continuations, and all is done again.
+    two sides apart, or both sides of a narrow window look alike: then these numbers are added to
+    the continuations and to the grid, and all is done again.
     """
     n_uniforms = outcomes.n_uniforms
-    trials, n_trials = outcomes.trials, len(outcomes.trials)
+    trials = outcomes.trials
     for _ in range(most_rounds):
         cells = Cells(starts, n_uniforms)
         for at in range(n_uniforms):
             cells.split(at, edges_of(cells, at, outcomes))
         ends = outcomes.ends(cells.start, cells.numbers)
-        wrong = np.zeros(n_trials, dtype=np.bool_)
+        wrong = np.zeros(len(trials), dtype=np.bool_)
         for start in starts:
-            there = outcomes.ends(np.full(n_trials, start), trials)
+            there = outcomes.ends(np.full(len(trials), start), trials)
             wrong |= there != ends[cells.of(start, trials)]
         if not wrong.any():
             return cells
-        outcomes.later = np.concatenate([outcomes.later, trials[wrong][:_MOST_ADDED]])
+        added = trials[wrong][:_MOST_ADDED]
+        outcomes.failed = np.concatenate([outcomes.failed, added])
+        outcomes.later = np.concatenate([outcomes.later, added])
+        trials = np.concatenate([trials[wrong], trials[:_MOST_AGAIN]])  # boxes were only divided
     raise ValueError(
         f"After {most_rounds} rounds, transitions of {what} still lead "
         f"elsewhere than was measured, at {wrong.mean():.2g} of random numbers. Take a smaller "
