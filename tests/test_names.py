@@ -495,6 +495,27 @@ def test_columns_of_states_are_found_by_name(people):
         )
 
 
+def test_a_series_is_a_state_by_its_labels(people):
+    target, frame = people
+    expected = target.log_prob(frame)
+    for row, value in zip(frame.index, expected, strict=True):
+        one = frame.loc[row]
+        for given in (one, one[::-1], one.astype(bool).iloc[[1, 0, 2]]):
+            assert target.log_prob(given) == value
+    np.testing.assert_array_equal(
+        target.log_ratios(frame.loc[3][::-1]), target.log_ratios(frame.loc[3].to_numpy())
+    )
+    with pytest.raises(ValueError, match="x has the column 'sat'"):
+        target.log_prob(frame.loc[3].rename({"sad": "sat"}))
+    with pytest.raises(
+        TypeError, match=r"dtype object; give integers, one of \(0, 1\) or \(-1, 1\)"
+    ):
+        target.log_prob(frame.astype(object).replace({0: "no", 1: "yes"}))
+    network = MarkovNetwork.from_tables({"a": {"x": 0.2, "y": 0.8}, "b": {10: 0.4, 30: 0.6}})
+    row = frame.assign(b=30, a="x")[["b", "a"]].loc[0]
+    assert network.log_prob(row) == pytest.approx(np.log(0.2 * 0.6))
+
+
 def test_states_in_a_frame_are_complete(people):
     target, frame = people
     holes = frame.astype(float)

@@ -487,6 +487,8 @@ def test_answers_of_marginal_map_are_named_and_impossible_evidence_of_sensitivit
     tables = {"a": [0.5, 0.5], "b": [[1.0, 0.0], [0.4, 0.6]], "c": [0.5, 0.5]}
     plan = exact.prepare(MarkovNetwork.from_tables(tables, {"b": ["a"]}))
     assert plan.named(plan.marginal_map(["a", "b"]), ["a", "b"]) == {"a": 0, "b": 0}
+    with pytest.raises(TypeError, match="states is a data frame or Series, which has names"):
+        plan.named(pd.DataFrame([[0, 1, 0]], columns=["c", "b", "a"]))
     assert len(plan.named(([0, 1], [1, 0]), ["a", "b"])) == 2
     with pytest.raises(ValueError, match=r"\{'a': 0, 'b': 1\} is impossible together"):
         plan.sensitivity({"c": 1}, {"a": 0, "b": 1})

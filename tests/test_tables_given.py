@@ -251,6 +251,46 @@ def test_a_misspelt_value_of_the_variable(row, form):
         )
 
 
+@pytest.mark.parametrize("other", ["Wet", "wet ", "WET"])
+def test_values_that_differ_in_case_only(other):
+    tables = {"rain": RAIN, "grass": {"dry": 0.3, "wet": 0.6, other: 0.1}}
+    with pytest.raises(ValueError, match=f"has the values 'wet' and '{other}'; make them one, or"):
+        MarkovNetwork.from_tables(tables)
+    values = {"grass": ["wet", other, "dry"]}
+    found = MarkovNetwork.from_tables(tables, state_names=values).table("grass")
+    assert found.to_dict() == tables["grass"]
+
+
+def test_probabilities_by_column_are_not_scaled_by_row():
+    counts = pd.DataFrame(
+        [[30, 10, 20], [5, 25, 10]],
+        pd.Index(["no", "yes"], name="rain"),
+        pd.Index(["low", "mid", "high"], name="river"),
+    )
+
+    def scaled(table):
+        tables = {"rain": RAIN, "river": table}
+        return MarkovNetwork.from_tables(tables, normalize=True).table("river").to_numpy()
+
+    expected = counts.to_numpy() / counts.sum(axis=1).to_numpy()[:, None]
+    for table in (counts, counts / 100, counts.div(counts.sum(axis=1), axis=0)):
+        np.testing.assert_allclose(scaled(table), expected, rtol=1e-14)
+    message = r"sums to 1 in each column, not .* of \['rain'\] given 'river'\. Give counts, or"
+    with pytest.raises(ValueError, match=message):
+        scaled(counts / counts.sum())
+    weights = {"rain": RAIN, "river": np.array([[1, 1, 0], [0, 0, 1]])}  # whole numbers are counts
+    found = MarkovNetwork.from_tables(weights, {"river": "rain"}, normalize=True)
+    assert found.factors[1][1].tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_entries_that_are_no_numbers():
+    for table in ({"no": "75%", "yes": "25%"}, {"no": None, "yes": 1.0}):
+        with pytest.raises(ValueError, match=r"the table of 'rain' has {'no': .*; give numbers"):
+            MarkovNetwork.from_tables({"rain": table})
+    with pytest.raises(ValueError, match=r"'b' has \['x', 1\]; give numbers"):
+        MarkovNetwork.from_tables({"a": [1.0], "b": {0: ["x", 1]}}, {"b": "a"})
+
+
 def test_misspelt_values_of_parents_and_beside_state_names():
     with pytest.raises(ValueError, match=r"value 'onn' of 'sprinkler', .*; did you mean 'on'\?"):
         network(LONG.replace("on", "onn"))

@@ -32,7 +32,7 @@ from sklsb.targets._evidence import (
     names_of_values,
     weights_of,
 )
-from sklsb.targets._names import plain
+from sklsb.targets._names import labels_of, plain
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
@@ -341,6 +341,10 @@ class Prepared:
         sites = every if variables is None else sites_of(self._target, variables)
         if isinstance(states, tuple) and [np.ndim(part) for part in states] == [1, 0]:
             states = states[0]  # of `marginal_map`
+        if labels_of(states) is not None:
+            raise TypeError(
+                "states is a data frame or Series, which has names already; give arrays."
+            )
         x = np.asarray(states)
         if x.ndim not in (1, 2) or x.shape[-1] != len(sites):
             raise ValueError(

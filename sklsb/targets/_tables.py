@@ -188,11 +188,21 @@ def _from_mapping(
                 f"the table of {child!r} has the key {key!r}, and its parents are {own!r:.200}; "
                 "give the value of each parent, in this order, as a tuple."
             )
-        rows[at] = row
+        rows[at] = _numbers(child, row)
     if all(isinstance(row, Mapping) for row in rows.values()):
         values = list(dict.fromkeys(value for row in rows.values() for value in row))
         return Conditional(child, own, values, rows)
     return Conditional(child, own, None, rows)
+
+
+def _numbers(child: Any, row: Any) -> Any:
+    """Return a row with floats."""
+    try:
+        if isinstance(row, Mapping):
+            return {value: float(p) for value, p in row.items()}
+        return [float(p) for p in row] if np.ndim(row) else float(row)
+    except (TypeError, ValueError):
+        raise ValueError(f"the table of {child!r} has {row!r:.100}; give numbers.") from None
 
 
 def _row(parents: Sequence[Any], values: Sequence[Any]) -> str:
@@ -231,9 +241,23 @@ def tabulated(
                 )
             for value, p in row.items():
                 result[(*at, _place(values, child, value, child))] = p
+    if normalize and len(result.reshape(-1, shape[-1])) > 1:
+        _check_direction(table, result)
     for at in np.ndindex(shape[:-1]):
         _check_row(table, states, at, result[at], normalize)
     return result / result.sum(axis=-1, keepdims=True) if normalize else result
+
+
+def _check_direction(table: Conditional, result: NDArray[np.float64]) -> None:
+    """Refuse to scale rows of probabilities that were scaled by column, as by pandas.crosstab."""
+    whole = abs(result.sum(axis=tuple(range(result.ndim - 1))) - 1.0) <= LARGEST_DEFECT
+    by_row = abs(result.sum(axis=-1) - 1.0) <= LARGEST_DEFECT
+    if whole.all() and not by_row.all() and (result % 1.0).any():
+        raise ValueError(
+            f"the table of {table.child!r} sums to 1 in each column, not in each row: these are "
+            f"probabilities of {table.parents!r:.100} given {table.child!r}. Give counts, or scale "
+            'the rows first, as by pandas.crosstab(..., normalize="index").'
+        )
 
 
 def _place(values: Mapping[Any, Names], name: Any, value: Any, child: Any) -> int:
@@ -247,8 +271,16 @@ def _place(values: Mapping[Any, Names], name: Any, value: Any, child: Any) -> in
 
 
 def _refuse_misspelt(table: Conditional) -> None:
-    """Refuse a value of the variable that stands in few rows, in place of one that others have."""
+    """Refuse values that differ in case only, and one that stands in place of what others have."""
     values, rows = table.values or [], table.rows
+    alike = dict[str, Any]()
+    for value in values:
+        other = alike.setdefault(str(value).strip().casefold(), value)
+        if other is not value:
+            raise ValueError(
+                f"the table of {table.child!r} has the values {other!r} and {value!r}; make them "
+                "one, or list them in state_names if they are two."
+            )
     if isinstance(rows, np.ndarray) or len(rows) < 2:
         return
     has = np.array([[value in row for value in values] for row in rows.values()])
@@ -260,7 +292,7 @@ def _refuse_misspelt(table: Conditional) -> None:
         raise ValueError(
             f"the table of {table.child!r} has the value {values[rare]!r} in row {where}, which "
             f"lacks {lacking!r:.100}; {did_you_mean(values[rare], lacking)}give each row the same "
-            "values."
+            "values, also those of probability 0."
         )
 
 

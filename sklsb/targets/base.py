@@ -28,7 +28,7 @@ from sklsb.targets._evidence import (
     value_name,
     weights_of,
 )
-from sklsb.targets._names import columns_of, coordinate
+from sklsb.targets._names import columns_of, coordinate, labels_of
 from sklsb.targets.offers import Offers, of_target
 
 if TYPE_CHECKING:
@@ -420,9 +420,12 @@ class Target(Worded, ABC):
     def check_states(self, x: ArrayLike, name: str = "x") -> States:
         """Return states as an array of shape (..., n_sites) and type ``dtype``.
 
-        Columns of a data frame are variables, by name if these have names; entries that are names
-        of values are looked up.
+        Columns of a data frame are variables, by name if these have names, as are the labels of a
+        Series, which is one state; entries that are names of values are looked up.
         """
+        row: Any = x
+        if columns_of(row) is None and len(labels_of(row) or ()) == self.n_sites > 0:
+            return self.check_states(row.to_frame().T.infer_objects(), name)[0]
         if columns_of(x) is not None:
             x = states_in(self, x, name, self._labels is not None, not self._is_binary)
         given = as_array(x, name)
@@ -437,9 +440,8 @@ class Target(Worded, ABC):
                 allowed += f" or (..., {', '.join(map(str, self.shape))})"
             raise ValueError(f"{name} has shape {given.shape}; the target needs {allowed}.")
         if given.dtype.kind not in "iufb":
-            raise TypeError(
-                f"{name} has dtype {given.dtype}; give integers, one of {shown(self.values)}."
-            )
+            allowed = f"{'(0, 1) or ' if self._is_binary else ''}{shown(self.values)}"
+            raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {allowed}.")
         if self._is_binary and not (states == -1).any():
             states = np.where(states == 0, -1.0, states)
         wrong = ~_are_among(states, self.values)
