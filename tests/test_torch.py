@@ -17,7 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="fast=True needs torch, which is not installed")
 
-from exact_matrices import first_order, spectral_gap  # noqa: E402
+from exact_matrices import spectral_gap  # noqa: E402
 from local_step import check_matrix, check_step  # noqa: E402
 from models import POTTS_KINDS, pairs, potts  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -54,6 +54,7 @@ from sklsb.ensembles._torch.walkers import Walkers  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
+from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import PrecisionWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model, placing  # noqa: E402
@@ -219,7 +220,7 @@ def test_z_over_z_alone_is_wrong():
 
 def test_an_even_number_of_flips_alone_would_not_reach_all_states():
     target = random_rbm()
-    two = first_order(Barker(), target, 2)
+    two = _first_order(Barker(), target, 2)
     odd = exact.states(target).sum(axis=1) % 2
     assert (odd[two.to] == odd[:, None]).all()
     for n_flips in (2, 3, 4):
