@@ -92,6 +92,24 @@ def check_soft_evidence(package):
     assert gain == pytest.approx(np.log(2.0)), "log p gains the likelihood of the value"
 
 
+def check_slips(package):
+    tables = {"rain": {"no": 0.8, "yes": 0.2}}
+    rows = {"no": {"wet": 0.1, "dry": 0.9}, "yes": {"wat": 0.3, "dry": 0.7}}
+    with pytest.raises(ValueError, match=r"wat.*did you mean 'wet'"):
+        package.MarkovNetwork.from_tables({**tables, "grass": rows}, {"grass": "rain"})
+    tables["river"] = np.transpose([[0.9, 0.1], [0.2, 0.8]])
+    with pytest.raises(ValueError, match="sums to 1 in each column"):
+        package.MarkovNetwork.from_tables(tables, {"river": "rain"}, normalize=True)
+
+
+def check_states_by_label(package):
+    import pandas as pd
+
+    made, state = network(package), pd.Series({"shoes": 1, "rain": 0, "wet": 0})
+    expected = np.log(RAIN[0] * WET[0][0] * SHOES[0][1])
+    assert made.log_prob(state) == pytest.approx(expected), "labels of a Series"
+
+
 MUTANTS = {
     "messages of earlier evidence kept": Mutant(
         PASSES, "marks[bucket] = True", "marks[bucket] = False; break", check_questions, "given"
@@ -126,6 +144,23 @@ MUTANTS = {
     ),
     "totals taken for values": Mutant(
         TABLES, "abs(rest - given)", "abs(rest + given)", check_totals, "."
+    ),
+    "the commonest value as the misspelt one": Mutant(
+        TABLES, "[::-1].argmin())", "[::-1].argmax())", check_slips, "."
+    ),
+    "columns that need not sum to 1": Mutant(
+        TABLES,
+        "whole = abs(result.sum(axis=tuple(range(result.ndim - 1))) - 1.0)",
+        "whole = abs(result.sum(axis=-1) - 1.0)",
+        check_slips,
+        ".",
+    ),
+    "a Series in the order given": Mutant(
+        "targets/base.py",
+        "== self.n_sites > 0:",
+        "== self.n_sites < 0:",
+        check_states_by_label,
+        "labels",
     ),
     "evidence that clashes with nothing named": Mutant(
         "targets/_evidence.py",

@@ -272,6 +272,14 @@ def test_a_joint_distribution_is_a_table():
     np.testing.assert_allclose(table["p"], expected["p"].astype(float), atol=1e-15)
     pivot = table.pivot(index="smoker", columns="state", values="p")
     assert pivot.loc["yes", 20] == pytest.approx(0.25 * 0.7)
+    wide = {True: 0.25, False: 0.75}
+    ages = pd.cut([20, 60], [0, 40, 80])
+    other = {"cold": wide, "age": dict(zip(ages, [0.4, 0.6], strict=True))}
+    table = diagnostics.to_frame(exact.marginals(MarkovNetwork.from_tables(other), ["cold", "age"]))
+    assert table.set_index(["cold", "age"])["p"][True, ages[1]] == pytest.approx(0.15)
+    other = {"a": {"x": 0.5, "y": 0.5}, "a_name": {"u": 0.3, "v": 0.7}}
+    table = diagnostics.to_frame(exact.marginals(MarkovNetwork.from_tables(other), ["a", "a_name"]))
+    assert table.set_index(["a", "a_name"])["p"]["y", "v"] == pytest.approx(0.35)
     one = diagnostics.to_frame(exact.marginals(network, ["p"]), network)
     assert one.to_dict("records") == [{"site_p": "x", "p": 1.0, "mcse": 0.0}]
 

@@ -279,8 +279,13 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
             )
         return found
     if JOINT in getattr(draws, "attrs", {}):
-        p = draws[["p", "mcse"]].reset_coords(drop=True)
-        return p.to_dataframe(dim_order=[*p["p"].dims]).reset_index()
+        dims = [*draws["p"].dims]
+        of = {dim: draws.get(f"{dim}_name") for dim in dims}
+        names = {
+            dim: own.values for dim, own in of.items() if own is not None and own.dims == (dim,)
+        }
+        p = draws[["p", "mcse"]].reset_coords(drop=True).assign_coords(names)
+        return p.to_dataframe(dim_order=dims).reset_index()
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)
     if target is None:
