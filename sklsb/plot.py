@@ -376,6 +376,10 @@ def marginals(
     if isinstance(labels, str) or len(labels) != 2:
         raise ValueError(f"labels is {labels!r:.200}; give two, as in ('after', 'before').")
     tables = [to_frame(found) for found in (after, before) if found is not None]
+    if any("variable" not in table for table in tables):
+        raise ValueError(
+            "this is a joint distribution; give marginals, as exact.marginals(target)."
+        )
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
     if any(other != rows for other in others):
         raise ValueError(

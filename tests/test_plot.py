@@ -263,6 +263,10 @@ def test_histograms_and_traces():
             r"state is 0; give one of \[-1, 1\]",
         ),
         (
+            lambda: plot.marginals(exact.marginals(PAIR, [0, 1])),
+            "this is a joint distribution; give marginals, as",
+        ),
+        (
             lambda: plot.marginals(exact.marginals(PAIR), exact.marginals(TREE)),
             "after has 5 values of variables, and before 6",
         ),

@@ -278,12 +278,10 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
                 "target out: marginals by a plan have their names."
             )
         return found
-    if JOINT in getattr(draws, "attrs", {}):
+    if JOINT in getattr(draws, "attrs", {}) and draws["p"].dims:
         dims = [*draws["p"].dims]
-        of = {dim: draws.get(f"{dim}_name") for dim in dims}
-        names = {
-            dim: own.values for dim, own in of.items() if own is not None and own.dims == (dim,)
-        }
+        own = {dim: draws.get(f"{dim}_name", draws[dim]) for dim in dims}
+        names = {dim: labels.values for dim, labels in own.items() if labels.dims == (dim,)}
         p = draws[["p", "mcse"]].reset_coords(drop=True).assign_coords(names)
         return p.to_dataframe(dim_order=dims).reset_index()
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
