@@ -503,6 +503,17 @@ def test_columns_of_states_are_found_by_name(people):
         )
 
 
+def test_values_that_are_equal_are_called_as_in_their_own_model():
+    # As keys, 1, True and 1.0 are the same; no model may answer by the names of another.
+    for kind in (bool, int, float, bool, int):
+        low, high = kind(0), kind(1)
+        network = MarkovNetwork.from_tables({"a": {low: 0.3, high: 0.7}})
+        for value in (high, str(high)):
+            assert exact.log_partition(network, {"a": value}) == pytest.approx(np.log(0.7))
+    target = Ising.from_binary([[0, 1.0], [1.0, 0]], -1.0)
+    assert target.condition({0: 1}).observed.tolist() == [1]
+
+
 def test_a_series_is_a_state_by_its_labels(people):
     target, frame = people
     expected = target.log_prob(frame)

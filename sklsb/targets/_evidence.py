@@ -81,8 +81,8 @@ def names_of_values(target: Named, site: int) -> tuple[Any, ...]:
 
 
 @lru_cache
-def _names_of_values(names: tuple[Any, ...]) -> Names:
-    return Names(names)
+def _names_of_values(names: tuple[Any, ...], *kinds: type) -> Names:
+    return Names(names)  # by kinds, too: as keys, 1 and True and 1.0 are the same
 
 
 def value_called(target: Named, site: int, value: Any, what: str) -> int:
@@ -92,7 +92,7 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
             f"{what} is {value!r}, which is no value; leave out variables that were not observed."
         )
     names = names_of_values(target, site)
-    known = _names_of_values(names)
+    known = _names_of_values(names, *map(type, names))
     place = known.find(value)
     if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
         place = known.find(int(value))
