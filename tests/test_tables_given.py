@@ -283,6 +283,14 @@ def test_probabilities_by_column_are_not_scaled_by_row():
     assert found.factors[1][1].tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
 
 
+def test_rows_as_lists_without_names():
+    rows = {key: list(row.values()) for key, row in WET.items()}
+    tables = {"rain": RAIN, "sprinkler": {"off": 0.7, "on": 0.3}, "grass": rows}
+    found = MarkovNetwork.from_tables(tables, {"grass": ["rain", "sprinkler"]})
+    np.testing.assert_array_equal(found.factors[2][1], network().factors[2][1])
+    assert found.state_names[2] == (0, 1)
+
+
 def test_entries_that_are_no_numbers():
     for table in ({"no": "75%", "yes": "25%"}, {"no": None, "yes": 1.0}):
         with pytest.raises(ValueError, match=r"the table of 'rain' has {'no': .*; give numbers"):

@@ -281,7 +281,7 @@ def _refuse_misspelt(table: Conditional) -> None:
                 f"the table of {table.child!r} has the values {other!r} and {value!r}; make them "
                 "one, or list them in state_names if they are two."
             )
-    if isinstance(rows, np.ndarray) or len(rows) < 2:
+    if not values or isinstance(rows, np.ndarray) or len(rows) < 2:
         return
     has = np.array([[value in row for value in values] for row in rows.values()])
     rare = len(values) - 1 - int(has.sum(axis=0)[::-1].argmin())  # the last one of those
