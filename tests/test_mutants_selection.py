@@ -167,9 +167,9 @@ MUTANTS = {
     "huge odds cut, whatever their ratios": Mutant(
         ODDS, "        _keep_ratios(rates, window)\n", "", check_huge_odds, "inclusion_mcse_"
     ),
-    "weights cut at the best model of the pilot": Mutant(
+    "weights cut at the best model seen before": Mutant(
         SEARCH,
-        "                return self.run(replace(plan, rates=rates), tol, end, once)\n",
+        "                return self.run(replace(plan, rates=rates), tol, end)\n",
         "                pass\n",
         check_late,
         "inclusion_mcse_",

@@ -157,7 +157,7 @@ def test_predictions_are_averages_over_the_posterior():
     assert intercept.mean() == pytest.approx(found.intercept_[0], abs=0.05)
 
 
-SHORT = Pace(500, 8, 8, 4, 4, pilot=False)
+SHORT = Pace(500, 8, 8, 4, 4)
 
 
 @pytest.fixture

@@ -193,8 +193,8 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
 
     # ------------------------------------------------------------- fit
 
-    def _run(self, problem: Problem, kind: type[Chain], power: float | None = 1.0) -> Search:
-        """Run chains on a problem; ``power`` of the likelihood, None: to be chosen."""
+    def _run(self, problem: Problem, kind: type[Chain], power: float = 1.0) -> Search:
+        """Run chains on a problem, under a power of the likelihood."""
         warn_of_duplicates(problem, self._names())
         threads = min(n_threads(self.n_jobs), self.n_chains)
         search = Search(problem, kind, self.n_chains, self.random_state, threads)

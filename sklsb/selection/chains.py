@@ -30,7 +30,6 @@ class Pace(NamedTuple):
     part_jumps: int  # of a window of some
     windows: int  # in a sweep, if each has all units
     burn_in: int  # sweeps
-    pilot: bool  # whether it may choose rates
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def new_batches(n_units: int) -> Batches:
 class Chain:
     """One chain: where it is, its random numbers, and what it has summed so far."""
 
-    pace: ClassVar[Pace] = Pace(2_000, 100, 40, 8, 4, pilot=True)
+    pace: ClassVar[Pace] = Pace(2_000, 100, 40, 8, 4)
 
     def __init__(self, problem: Problem, rng: np.random.Generator, units: Ints):
         self.problem, self.rng, self.units = problem, rng, units

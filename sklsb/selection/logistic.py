@@ -154,7 +154,7 @@ def logistic_problem(
 class LogisticChain(Chain):
     """One chain, with weights of the rows."""
 
-    pace: ClassVar[Pace] = Pace(500, 20, 20, 25, 8, pilot=False)
+    pace: ClassVar[Pace] = Pace(500, 20, 20, 25, 8)
     problem: LogisticProblem
 
     def __init__(self, problem: LogisticProblem, rng: np.random.Generator, units: Ints):

@@ -80,9 +80,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         stop after 50 times the work of the first look at errors.
     subset_size : "auto" or int, default="auto"
         Units in a window. "auto": all of up to 2,000, 768 of more.
-    tempering : "auto", None or float, default="auto"
-        Power of the likelihood under which chains move; their states are weighted. "auto": 0.5 if
-        a pilot finds that chains disagree and that this helps; None: 1.
+    tempering : float, default=1.0
+        Power of the likelihood under which chains move; their states are weighted.
     n_jobs : int, optional
         Threads; -1: all cores. Results do not depend on it.
     random_state : int, SeedSequence, Generator, RandomState or None
@@ -181,7 +180,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     prior: str = "g"
     _: KW_ONLY
     g: float | None = None
-    tempering: Any = "auto"
+    tempering: float = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Sample the posterior of models until its probabilities are known well enough.
@@ -209,7 +208,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             )
         X, y = self._read(X, y, y_numeric=True, ensure_min_samples=3, estimator=self)
         self._check(X)
-        power = self._power()
+        power = positive(self.tempering, "tempering", 1.0)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if (weight > 0).sum() < 3:
             raise ValueError(f"{(weight > 0).sum()} rows have a positive sample_weight; 3 needed.")
@@ -228,12 +227,6 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         left = y - np.asarray(X @ self.coef_) - self.intercept_
         self._tell(search, 1.0 - float(weight @ left**2) / problem.y_norm**2)
         return self
-
-    def _power(self) -> float | None:
-        """Check ``tempering``; None: to be chosen."""
-        if self.tempering is None:
-            return 1.0
-        return None if self.tempering == "auto" else positive(self.tempering, "tempering", 1.0)
 
     def _prior(self, n_rows: float, unit_of: Ints, n_units: int) -> Prior:
         """Resolve the priors; ``unit_of`` is the unit of each column, -1 for ``always``."""

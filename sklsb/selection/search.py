@@ -1,6 +1,5 @@
-"""Where chains start, how they find their rates, and when they stop."""
+"""Where chains start, and when they stop."""
 
-import copy
 import math
 import time
 from collections.abc import Callable
@@ -24,16 +23,11 @@ from sklsb.selection.starts import Ridge, better_model, largest_of_path, ridge
 
 # Anchors and further units of a window that has not all of them.
 ANCHORS, REST = 128, 640
-_PILOT_SWEEPS, _PART_PILOT_SWEEPS = 12, 2
-# (barker, leave); the first is the default, and another must be this much better.
-CANDIDATES, BETTER = ((1.0, 0.3), (1.0, 0.0), (0.05, 1.0)), 0.7
-SOFT = 0.5
+RATES = (1.0, 0.3)  # barker, leave
 # A fit without ``max_time`` ends unconverged after this many times the work of its first look.
 LONGEST = 50.0
 # A model so many nats above all that a chain has visited: the others do not matter.
 _FAR = 12.0
-# Batches of each chain below which the first look is worth more than what came later.
-_FEWEST = 16
 # Before the first look at errors: batches, and jumps of a chain if a window has not all units.
 _FEWEST_BATCHES, _FEWEST_PART_BATCHES, _FEWEST_JUMPS = 16, 6, 12_800
 
@@ -99,7 +93,6 @@ class Search:
         self._asked: Callable[[], bool] = lambda: False  # by Ctrl-C, to end
         self.progress = Progress(0, "")
         self.ridge: Ridge | None = None
-        self._agree_not = False
 
     @property
     def sums(self) -> Sums:
@@ -166,8 +159,7 @@ class Search:
             first = self.problem.posterior.first[: n + 1]
             alone = np.add.reduceat(each[: first[-1]], first[:-1])
             anchors = np.sort(np.argsort(-alone, kind="stable")[:n_anchors])
-        rates = Rates(*CANDIDATES[0], 1.0, 0.0)
-        return Plan(anchors, rest, 1.0, pace.windows, rates)
+        return Plan(anchors, rest, 1.0, pace.windows, Rates(*RATES, 1.0, 0.0))
 
     def settle(self, subset_size: int | None, tol: float) -> None:
         """Burn in, look for better models, and find what all windows have in common."""
@@ -219,24 +211,11 @@ class Search:
         jumps, spent = totals[:, names.JUMPS].sum(), totals[:, names.TIME].sum()
         return float(np.clip(wanted * spent / max(jumps, 1.0), plan.time / 50, plan.time * 50))
 
-    def pilot(self, plan: Plan, tempering: float | None) -> Plan:
-        """Choose rates by the error of probabilities at equal work; ``tempering`` None: or not."""
-        power = tempering or 1.0
-        plans = [self._calibrated(plan, pair, power) for pair in CANDIDATES]
-        scores = [self._score(candidate) for candidate in plans]
-        best = int(np.argmin(scores))
-        chosen = best if scores[best] < BETTER * scores[0] else 0
-        if tempering is None and self._agree_not:
-            soft = self._calibrated(plan, CANDIDATES[chosen], SOFT)
-            if self._score(soft) < BETTER * scores[chosen]:
-                return soft
-        return plans[chosen]
-
-    def _calibrated(self, plan: Plan, pair: tuple[float, float], power: float) -> Plan:
-        """Return a plan with other rates, and about as many jumps per window."""
-        plan = replace(plan, rates=self._rates(*pair, power))
+    def tempered(self, plan: Plan, power: float) -> Plan:
+        """Return a plan with that power of the likelihood, and about as many jumps per window."""
+        plan = replace(plan, rates=self._rates(power))
         wanted = self._jumps(plan)
-        # Time is weighted if the likelihood is tempered: then the time is that of the process.
+        # Time is weighted: then the time is that of the process.
         for _ in range(1 if plan.n_rest else 2):
             self._forget()
             jumps = self._sweeps(plan, 1, most_jumps=20 * wanted)[:, names.JUMPS].sum()
@@ -245,41 +224,22 @@ class Search:
             plan = replace(plan, time=plan.time * float(np.clip(factor, 0.02, 50.0)))
         return plan
 
-    def _rates(self, barker: float, leave: float, power: float) -> Rates:
+    def _rates(self, power: float) -> Rates:
         """Return rates whose weights are at most 1 for the models that were seen."""
         fit = max(chain.sums.total[names.LARGEST_FIT] for chain in self.chains)
-        return Rates(barker, leave, power, (1.0 - power) * fit if power != 1.0 else 0.0)
-
-    def _score(self, plan: Plan) -> float:
-        """Return the summed squared error times work of a plan, from a short run."""
-        self._forget()
-        n = _PART_PILOT_SWEEPS if plan.n_rest else _PILOT_SWEEPS
-        work = self._sweeps(plan, n)[:, names.WORK].sum()
-        found = self._estimate()
-        self._agree_not = bool(found.disagree.any())
-        return float(np.nansum(np.minimum(found.mcse, 1.0) ** 2) * work)
+        return Rates(*RATES, power, (1.0 - power) * fit)
 
     # ------------------------------------------------------------- the draws
 
-    def draw(self, tol: float, max_time: float | None, power: float | None) -> None:
-        """Run the chains; after Ctrl-C keep what was found, if there is anything.
-
-        Chains that have a pilot let it choose rates if the first look is not enough, and the power
-        of the likelihood if that is None.
-        """
+    def draw(self, tol: float, max_time: float | None, power: float) -> None:
+        """Run the chains; after Ctrl-C keep what was found, if there is anything."""
         end = None if max_time is None else time.monotonic() + max_time
-        pilot, first = self.kind.pace.pilot, None
         with deferred_interrupt() as self._asked:
             try:
-                # The pilot takes longer than an easy posterior does.
-                done = power in (None, 1.0) and self.run(self.plan, tol, end, once=pilot)
-                if pilot and not done and (end is None or time.monotonic() < end):
-                    first = [copy.copy(chain) for chain in self.chains]
-                    self.plan = self.pilot(self.plan, power)
-                    self.run(self.plan, tol, end)
+                if power != 1.0:
+                    self.plan = self.tempered(self.plan, power)
+                self.run(self.plan, tol, end)
             except KeyboardInterrupt:
-                if first and self._n_batches() < _FEWEST:
-                    self.chains = first
                 if self._n_batches() < 2:
                     raise
                 self.interrupted = True
@@ -287,11 +247,10 @@ class Search:
     def _n_batches(self) -> int:
         return min(chain.batches.begun.shape[1] for chain in self.chains)
 
-    def run(self, plan: Plan, tol: float, end: float | None, once: bool = False) -> bool:
+    def run(self, plan: Plan, tol: float, end: float | None) -> None:
         """Run until the largest error is at most ``tol`` and chains agree, or until time ``end``.
 
-        With ``once``, look a single time. Returns whether they agree with such errors. Without an
-        ``end`` the run is at most `LONGEST` times as long as until the first look.
+        Without an ``end`` the run is at most `LONGEST` times as long as until the first look.
         """
         self._forget()
         n, before, most = _FEWEST_BATCHES, self.work, 0.0
@@ -304,14 +263,13 @@ class Search:
                 late = end is not None and time.monotonic() > end
                 if late or (end is None and self.work - before > most > 0.0):
                     break
-            rates = self._rates(plan.rates.barker, plan.rates.leave, plan.rates.power)
+            rates = self._rates(plan.rates.power)
             if rates.shift > plan.rates.shift + names.LARGEST_LOG_WEIGHT:
-                return self.run(replace(plan, rates=rates), tol, end, once)
+                return self.run(replace(plan, rates=rates), tol, end)
             found = self._estimate()
             self.progress.end(f"error {found.mcse.max():.3g}")
-            if found.mcse.max() <= tol and not found.disagree.any():
-                return True
             most = most or LONGEST * (self.work - before)
-            if once or late or (end is None and self.work - before > most):
-                return False
+            late = late or (end is None and self.work - before > most)
+            if late or (found.mcse.max() <= tol and not found.disagree.any()):
+                return
             n = min(2 * n, 256)
