@@ -19,13 +19,15 @@ _PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- core
 n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps;
 n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
 n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in; periodic <- pbc;
-n_replicas <- betas beta_range temperatures n_temperatures; seconds <- time_limit timeout max_time;
+betas <- beta_range temperatures; n_replicas <- n_temperatures;
+seconds <- time_limit timeout max_time;
 couplings <- J j Q interactions; coupling <- J j; field <- h bias biases linear shape;
 n_states <- q n_values num_states n_categories; n_sites <- n n_variables num_variables dim size;
 evidence <- observed given; thin <- thinning thin_by""")
 _ELSEWHERE = _table("""
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
 sampler.sample(n) makes n draws. <- n; ParallelTempering() finds its temperatures. <- n_replicas;
+temperatures belong to ParallelTempering(betas=...). <- betas;
 draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;
 field has one entry for each value, along its last axis. <- n_states;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;

@@ -58,6 +58,27 @@ def check_equal_steps(package):
     anew("test_tempering").test_equal_steps()
 
 
+def check_betas(package):
+    anew("test_temperatures").test_the_ladder_has_the_betas_given_and_equal_steps_between()
+
+
+def check_levels(package):
+    couplings = [[0.7, 1, 0], [1, 0, 0.5], [0, 0.5, 0]]  # of which a self-loop is a constant
+    target = package.Ising(couplings, [0.1, 0.2, -0.3]).condition({0: 1})
+    check = anew("test_temperatures").check_distributions
+    check(target, n_chains=8, n=60, n_burn_in=64, n_replicas=4)
+
+
+def check_batches(package):
+    anew("test_temperatures").test_leaving_a_batch_out_is_as_without_it()
+
+
+def check_heat(package):
+    tests = anew("test_temperatures")
+    off = tests.standard_errors_off(2, None, n_chains=2, n_burn_in=32)
+    assert np.abs(off).max() < 5
+
+
 def check_scans(package):
     tests = anew("test_tempering")
     for product in (None, [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]):
@@ -202,9 +223,36 @@ MUTANTS = {
     ),
     "levels closer where nothing is refused": Mutant(
         SCHEDULE,
-        "steps = np.clip(rejected, _FEWEST_REJECTED, 1.0)",
-        "steps = np.clip(1.0 - rejected, _FEWEST_REJECTED, 1.0)",
+        "np.cumsum(np.clip(rejected, _FEWEST_REJECTED, 1.0))",
+        "np.cumsum(np.clip(1.0 - rejected, _FEWEST_REJECTED, 1.0))",
         check_equal_steps,
+        ".",
+    ),
+    "betas of the user that are moved": Mutant(
+        SCHEDULE,
+        "ends = barrier[np.searchsorted(beta, kept)]",
+        "ends = barrier[-1] * kept",
+        check_betas,
+        ".",
+    ),
+    "states of replicas, not of levels": Mutant(
+        SCAN, "which = ladder.at[c, i, k]", "which = k", check_levels, "each has its law"
+    ),
+    "log p of all levels without the constant": Mutant(
+        "samplers/_tempering/levels.py",
+        "stats[:, :done, :, 0] + target.constant",
+        "stats[:, :done, :, 0]",
+        check_levels,
+        ".",
+    ),
+    "weights of levels that are fixed": Mutant(
+        "diagnostics/reweighting.py", "change += np.einsum", "np.einsum", check_batches, "."
+    ),
+    "heat without the square of beta": Mutant(
+        "diagnostics/temperatures.py",
+        "scale = beta**power / n_sites",
+        "scale = beta / n_sites",
+        check_heat,
         ".",
     ),
     "swaps accepted by the ratio of the last level": Mutant(

@@ -190,8 +190,8 @@ def test_search_finds_evidence(report):
 
 # What people type, and the page that should be among the first three.
 SEARCHES = {
-    "specific heat": "coming_from",
-    "susceptibility": "coming_from",
+    "specific heat": "temperatures",
+    "susceptibility": "temperatures",
     "calibration": "told",
     "symptom": "symptoms",
     "virtual evidence": "evidence",

@@ -13,6 +13,7 @@ EXAMPLES = (
     "rbm_digits",
     "torch_energy",
     "tempering",
+    "temperatures",
     "dreamt_digits",
     "balancing_functions",
     "tied_spins",

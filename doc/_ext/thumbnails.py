@@ -20,6 +20,7 @@ PANELS = {
     "potts": (0, 0.5, 0.47, 1),
     "rbm_digits": (0, 0, 0.42, 1),
     "spike_slab": (0, 0, 0.335, 1),
+    "temperatures": (0, 0, 0.335, 1),
     "tempering": (0.68, 0, 1, 1),
     "tied_spins": (0, 0, 0.495, 1),
     "torch_energy": (0, 0, 0.40, 1),

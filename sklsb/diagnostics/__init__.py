@@ -7,6 +7,7 @@ from sklsb.diagnostics.expectation import expectation
 from sklsb.diagnostics.marginals import marginals
 from sklsb.diagnostics.measures import autocorrelation, best_state, ess, mmd, paper_ess
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
+from sklsb.diagnostics.temperatures import binder, overlaps, specific_heat, susceptibility
 
 __all__ = [
     "AllOf",
@@ -16,12 +17,16 @@ __all__ = [
     "Seconds",
     "autocorrelation",
     "best_state",
+    "binder",
     "disagreement",
     "ess",
     "expectation",
     "marginals",
     "mmd",
+    "overlaps",
     "paper_ess",
+    "specific_heat",
+    "susceptibility",
     "to_frame",
 ]
 

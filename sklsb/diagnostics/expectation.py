@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import CALLED, as_draws, called
+from sklsb.diagnostics.reweighting import reweighted
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import site_called, sites_by_name, value_name
 from sklsb.targets.base import Target
@@ -33,6 +34,7 @@ def expectation(
     target: Target | None = None,
     *,
     of: str | Callable[[Array], Any] = "mean",
+    betas: ArrayLike | None = None,
 ) -> Expectation:
     r"""Mean, variance or another statistic of a function of the state, with its standard error.
 
@@ -64,12 +66,17 @@ def expectation(
     of : {"mean", "variance", "binder"} or callable, default="mean"
         The statistic: "binder" is :math:`1 - \langle f^4 \rangle / (3 \langle f^2 \rangle^2)`
         [1]_. A callable takes the means of the numbers that ``function`` returns.
+    betas : array_like, optional
+        Inverse temperatures, if ``source`` are draws at all temperatures of
+        `sklsb.ParallelTempering`: from their smallest to their largest one. Each answer is by the
+        draws at all of them, reweighted (see Notes).
 
     Returns
     -------
     value, mcse : float or ndarray
         As a named tuple. From a target, mcse is 0. From draws it is NaN if there are fewer than 8
-        batches, or the function is the same in all draws.
+        batches, or the function is the same in all draws. For draws at all temperatures the first
+        axis of both is that of ``betas``, by default the draws' own.
 
     Raises
     ------
@@ -81,10 +88,16 @@ def expectation(
 
     Notes
     -----
-    The specific heat of each site of an `Ising` or `Potts` model is the variance of log p over the
-    number of sites; the susceptibility, that of the "sum". The error is the largest one by batches
-    and longer batches, by halves of chains if these disagree, and by the visits of
+    `specific_heat` and `susceptibility` are variances by temperature. The error is the largest one
+    by batches and longer batches, by halves of chains if these disagree, and by the visits of
     `sklsb.ParallelTempering`; but modes that no chain visited leave no trace.
+
+    With ``betas``, by the multiple-histogram method [2]_, a draw x at any of the temperatures has
+    at :math:`\beta` the weight
+
+    .. math:: w_\beta(x) \propto \frac{p(x)^\beta}{\sum_k p(x)^{\beta_k} / Z_k}
+
+    with the Z that are most likely. Batches, of all temperatures together, do not see visits.
 
     Exact sums over pairs, and variances, ask a plan (`sklsb.exact.prepare`) one question for each
     value of each variable.
@@ -93,6 +106,8 @@ def expectation(
     ----------
     .. [1] K. Binder, "Finite size scaling analysis of Ising model block distribution functions",
        Zeitschrift fuer Physik B 43 (1981).
+    .. [2] A. M. Ferrenberg and R. H. Swendsen, "Optimized Monte Carlo data analysis", Physical
+       Review Letters 63 (1989).
 
     Examples
     --------
@@ -119,18 +134,34 @@ def expectation(
             "target."
         )
     draws = as_draws(source)
-    values = _values(draws, function, target)
+    values = values_of(draws, function, target)
     if not values.size or not np.isfinite(values).all():
         raise ValueError(
             f"function gave {values.size} numbers, {(~np.isfinite(values)).sum()} of which are not "
             "finite; an expectation needs finite numbers of at least one draw."
         )
+    if betas is not None:
+        return _reweighted(draws, values, of, real_array(betas, "betas").astype(np.float64))
     visit = draws["visit"].values if "visit" in draws.coords else None
-    return _of_draws(values, of, visit)
+    if "beta" not in draws.dims:
+        return _of_draws(values, of, visit)
+    found = [
+        _of_draws(values[:, :, k], of, None if visit is None else visit[:, :, k])
+        for k in range(values.shape[2])
+    ]
+    return Expectation(*(np.stack(part) for part in zip(*found, strict=True)))
+
+
+def values_of(draws: xr.Dataset, function: Any, target: Target | None = None) -> Array:
+    """Return the function of each draw; the third axis is that of temperatures if there are any."""
+    if "beta" not in draws.dims:
+        return _values(draws, function, target)
+    levels = [draws.isel(beta=k) for k in range(draws.sizes["beta"])]
+    return np.stack([_values(level, function, target) for level in levels], axis=2)
 
 
 def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
-    """Return the function of each draw, shape (n_chains, n_draws, ...)."""
+    """Return the function of each draw at one temperature, (n_chains, n_draws, ...)."""
     name = "lp" if function is None else function
     if (
         isinstance(name, str)
@@ -277,8 +308,33 @@ def _product(p: Array, table: Array) -> float:
     return float((p[hit] * table[hit]).sum())
 
 
-def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation:
-    """Return a function of the means, with its error by batches and by visits."""
+def _reweighted(draws: xr.Dataset, values: Array, of: Any, betas: Array) -> Expectation:
+    """Return the statistic at some betas, from draws at all of theirs, with its error."""
+    lp, own = draws.get("lp"), draws["beta"].values if "beta" in draws.dims else np.ones(1)
+    inside = betas.ndim == 1 and betas.size and ((own[0] <= betas) & (betas <= own[-1])).all()
+    if not inside or lp is None or "beta" not in lp.dims or not np.isfinite(lp).all():
+        raise ValueError(
+            f"betas is {betas!r:.200}; give a list of numbers from {own[0]:g} to {own[-1]:g}, "
+            'and draws at all temperatures, sample(n, temperatures="all"), of finite log p.'
+        )
+    n_chains, n, n_levels = values.shape[:3]
+    first, deviation, statistic = _powers(values.reshape(n_chains, -1, *values.shape[3:]), of)
+    size = max(1, n // _BATCHES)
+    m, used = n_chains * (n // size), slice(n % size, None)
+    flat = deviation.reshape(n_chains, n, n_levels, -1)[:, used]
+    mean, without = reweighted(lp.values[:, used], own, betas, flat, n // size)
+    found = []
+    for whole, left in zip(mean, np.moveaxis(without, 2, 0), strict=True):
+        value = statistic(first + whole.reshape(1, *first.shape))[0]
+        without_one = statistic(first + left.reshape(m, *first.shape))
+        terms = (m * value - (m - 1.0) * without_one).reshape(*left.shape[:2], *value.shape)
+        found.append((value, batch_errors(terms)))
+    value, error = (np.stack(part) for part in zip(*found, strict=True))
+    return Expectation(value, np.where(error > 0, error, np.nan))
+
+
+def _powers(values: Array, of: Any) -> tuple[Array, Array, Callable[[Array], Array]]:
+    """Return a number, deviations of each draw from it, and a function of means of the sums."""
     first = values[0, 0]
     deviation = values - first  # of what never changes exactly 0
     if of == "variance":
@@ -299,6 +355,12 @@ def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation
                 return np.asarray(1.0 - means[..., 1] / (3.0 * means[..., 0] ** 2))
         return np.stack([real_array(of(one), "of(means)") for one in means])
 
+    return first, deviation, statistic
+
+
+def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation:
+    """Return a function of the means, with its error by batches and by visits."""
+    first, deviation, statistic = _powers(values, of)
     n_chains, n = values.shape[:2]
     every, total = n_chains * n, deviation.sum(axis=(0, 1))
 

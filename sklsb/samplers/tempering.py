@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
@@ -10,9 +12,13 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._words import worded
+from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.observers import Record, check_record
 from sklsb.samplers._tempering.fitting import Tempering
 from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders
+from sklsb.samplers._tempering.levels import AtLevels
 
 
 @dataclass(eq=False, repr=False)
@@ -28,8 +34,8 @@ class ParallelTempering(BaseSampler):
     :math:`\pi_k` invariant; the one at :math:`\beta = 0` is drawn anew from q. Then neighbours swap
     places, even and odd pairs in turn, with probability
     :math:`\min(1, \pi_k(x')\pi_j(x) / (\pi_k(x)\pi_j(x')))` [1]_. If single changes never leave a
-    mode, a replica does by going to :math:`\beta = 0` and back. Only states at :math:`\beta = 1`
-    are returned, whose distribution is exactly the target.
+    mode, a replica does by going to :math:`\beta = 0` and back. `sample` returns the states at
+    :math:`\beta = 1`, whose distribution is exactly the target, or at all temperatures.
 
     On an `RBM`, layers are drawn at every temperature. There log p of the visible and hidden units
     together is multiplied by beta, and the hidden units are summed out again:
@@ -52,6 +58,10 @@ class ParallelTempering(BaseSampler):
     n_replicas : "auto" or int, default="auto"
         Temperatures of a ladder, at least 2, with one replica at each, or two (``crossover``).
         "auto" finds the number needed, at most 64.
+    betas : array_like, optional
+        Inverse temperatures from 0 to 1 that every ladder has besides those that `fit` chooses. 1
+        is the target: for temperatures T, couplings and fields are divided by the lowest one, and
+        betas are min(T) / T. A ladder of these alone has as many ``n_replicas``, with 0 and 1.
     n_chains : int, default=4
         Number of ladders. They share only the temperatures, and so give R-hat and errors.
     reference : array_like of shape (n_sites, n_states), optional
@@ -64,8 +74,8 @@ class ParallelTempering(BaseSampler):
         others, the *core*: the logarithm to base 2 of the largest table that a variable may be
         summed out of. That lowers the barrier and the cost of a scan. At beta = 1 the variables
         summed out are drawn from their exact distribution given the core. "auto" is 12 on a
-        `MarkovNetwork`, also a conditioned one, and None on other targets; a number is for targets
-        made of factors.
+        `MarkovNetwork`, also a conditioned one, and None on other targets and with ``betas``; a
+        number is for targets made of factors.
     crossover : "auto" or bool, default="auto"
         Whether each ladder has two replicas at every temperature, and those in the colder half
         exchange parts in which they differ [3]_: connected components, in the graph of the target,
@@ -188,6 +198,7 @@ class ParallelTempering(BaseSampler):
     explorer: Any = "auto"
     _: KW_ONLY
     n_replicas: int | str = "auto"
+    betas: ArrayLike | None = None
     n_chains: int = 4
     reference: ArrayLike | None = None
     eliminate: int | str | None = "auto"
@@ -198,6 +209,70 @@ class ParallelTempering(BaseSampler):
     random_state: Any = None
     verbose: int = 0
     warm_start: bool = False
+
+    @worded
+    def sample(
+        self,
+        n: int,
+        *,
+        temperatures: str | None = None,
+        thin: int | str = 1,
+        record: Record | None = None,
+        store: str | os.PathLike[str] | None = None,
+        stop: StopRule | Sequence[StopRule] | None = None,
+    ) -> xr.Dataset:
+        """Draw from the ladders, which go on from where they are.
+
+        Parameters
+        ----------
+        n, thin, record, store, stop
+            As in `GibbsSampler.sample`. With ``temperatures`` there is no store, and record is
+            None or a dict.
+        temperatures : None or "all", default=None
+            None draws the target. "all" keeps the states at every temperature, or what is recorded
+            of them, which the others are not needed for: the draws are the same.
+
+        Returns
+        -------
+        xarray.Dataset
+            As from `GibbsSampler.sample`. With ``temperatures="all"`` there is the dimension
+            ``beta`` after chain and draw, also of the coordinates ``lp``, log p as at beta = 1, and
+            ``visit``. ``draws.sel(beta=1.0)`` is what a call without it would return.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        ValueError, TypeError
+            As in `GibbsSampler.sample`, or if the levels are not powers of p: with a reference,
+            by layers, with softened zeros or a core.
+
+        See Also
+        --------
+        sklsb.diagnostics.expectation : also at temperatures between, with errors.
+        sklsb.diagnostics.specific_heat, sklsb.diagnostics.susceptibility
+        sklsb.diagnostics.binder, sklsb.diagnostics.overlaps
+        """
+        if temperatures is not None:
+            ladders, wanted = self._ladders, check_record(record)
+            if temperatures != "all":
+                raise ValueError(
+                    f'temperatures is {temperatures!r:.100}; give "all", or betas to '
+                    "ParallelTempering before fit, and select from all."
+                )
+            if store is not None or not isinstance(wanted, dict):
+                raise ValueError(
+                    f'temperatures is "all", store {store!r} and record {record!r:.100}; at all '
+                    "temperatures there is no store, and record is None or a dict of callables."
+                )
+            if not ladders.tempers:
+                raise ValueError(
+                    'temperatures is "all", and the levels between are not powers of p. Give '
+                    "reference=None and eliminate=None, on an RBM an explorer that is not by "
+                    "layers, and a network without zeros except in tables of one variable."
+                )
+            record = AtLevels(ladders, wanted)
+        return super().sample(n, thin=thin, record=record, store=store, stop=stop)
 
     @property
     def _ladders(self) -> Ladders:

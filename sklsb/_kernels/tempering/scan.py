@@ -1,7 +1,7 @@
 """Scans of ladders, whose replicas are at the levels of a path."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,13 @@ class Ladder(NamedTuple):
     def copy(self) -> "Ladder":
         """Return a copy."""
         return Ladder._make(values.copy() for values in self)
+
+
+class Levels(NamedTuple):
+    """Draws at every level; of no levels if they are not kept."""
+
+    x: NDArray[Any]  # (n, n_draws, n_levels, n_sites)
+    stats: NDArray[np.float64]  # (n, n_draws, n_levels, 2) as of the last level
 
 
 class Scans(NamedTuple):
@@ -166,8 +173,22 @@ def _turn(n_scans, n_copies):
     return ones % n_copies
 
 
+@inlined
+def _keep(path, ladder, chains, c, i, draw, levels):
+    """Store the states of a copy at all levels, after the swaps: all are of the same scan."""
+    for k in range(levels.x.shape[2]):
+        which = ladder.at[c, i, k]
+        chain = _replica(ladder, chains, c, which)
+        for j in range(chain.x.size):
+            levels.x[c, draw, k, j] = chain.x[j]
+        levels.stats[c, draw, k, 0] = _levels_of(path, chain, 0)[2]
+        levels.stats[c, draw, k, 1] = ladder.since[c, which]
+
+
 @kernel
-def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, scans, draws, stats):
+def scan(
+    path, rule, crossing, chains, ladder, c, numbers, coins, shift, scans, draws, stats, levels
+):
     """Make scans of ladder c, storing draws from the last level.
 
     In a scan, each replica makes transitions. Then two copies exchange parts at each level of the
@@ -175,7 +196,7 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, scans, 
     odd ones. ``numbers`` has a row per replica; ``coins`` has a row per scan, with one number per
     copy and pair of levels, used or not, and one per exchange. ``scans`` are `Scans`. ``stats``
     gets log p, and when the replica was last at level 0, which identifies its visit to the last
-    level.
+    level. ``levels`` are `Levels`.
     """
     n_steps, width, before = scans.n_steps, scans.width, scans.before
     thin, made, draw = scans.drawing
@@ -209,6 +230,7 @@ def scan(path, rule, crossing, chains, ladder, c, numbers, coins, shift, scans, 
                 draws[c, draw, j] = chain.x[j]
             stats[c, draw, 0] = _levels_of(path, chain, n_pairs - 1)[2]
             stats[c, draw, 1] = ladder.since[c, top]
+            _keep(path, ladder, chains, c, i, draw, levels)
             made = 0
             draw += 1
 

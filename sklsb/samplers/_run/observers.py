@@ -20,7 +20,7 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.targets.base import States, Target
 
 # Bytes of states that an observer is shown at once.
-_MOST_SHOWN = 1 << 24
+MOST_SHOWN = 1 << 24
 # Names of variables and coordinates of draws, and of files beside them in a store.
 _TAKEN = ("chain", "draw", "lp", "acceptance_rate", "visit", "sklsb", "zarr.json")
 # What may be recorded by name.
@@ -199,7 +199,7 @@ class Observed:
     def most(self) -> int:
         """Draws that may be made at once."""
         found = self.observer.most(self._carry)
-        by_default = at_once(_MOST_SHOWN, self.call.n_chains * self.call.target.n_sites)
+        by_default = at_once(MOST_SHOWN, self.call.n_chains * self.call.target.n_sites)
         return by_default if found is None else max(1, found)
 
     @property
@@ -372,7 +372,7 @@ class RunningMarginals(Observer):
 
     def most(self, carry: Averages) -> int:
         n_chains, target = len(carry.sums), carry.target
-        return min(carry.left, at_once(_MOST_SHOWN, n_chains * target.n_sites))
+        return min(carry.left, at_once(MOST_SHOWN, n_chains * target.n_sites))
 
     def _sums(self, carry: Averages) -> tuple[Sums, ...]:
         return (carry.of_kernel,) if self.by_kernel else ()

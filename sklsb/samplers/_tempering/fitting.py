@@ -21,12 +21,14 @@ from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import explorer_of, with_exchanges
 from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
-from sklsb.samplers._tempering.schedule import FIRST_REPLICAS, MOST_REPLICAS, tune
+from sklsb.samplers._tempering.schedule import ENDS, FIRST_REPLICAS, MOST_REPLICAS, tune
 from sklsb.samplers.gibbs import is_sparse
 from sklsb.storage.fingerprint import difference, fingerprint
+from sklsb.targets._checks import real_array
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts, scouted_starts
 
+Array = NDArray[np.float64]
 # Warn below these numbers of round trips of all ladders, and of independent visits.
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 # Scans of the burn-in by default: at most, scans times variables at most, at least.
@@ -59,6 +61,12 @@ class Tempering(Algorithm):
             raise ValueError(
                 f'n_replicas is {params.n_replicas!r}; give a number of at least 2, or "auto".'
             )
+        kept = self._kept()
+        if not isinstance(params.n_replicas, str) and params.n_replicas < kept.size:
+            raise ValueError(
+                f"n_replicas is {params.n_replicas}, and betas with 0 and 1 are {kept.size}; give "
+                f'n_replicas="auto", or at least {kept.size}.'
+            )
         check_log2_size(params.eliminate, "eliminate", MOST_LOG2_SIZE, target)
         if not isinstance(params.crossover, bool | np.bool_) and params.crossover != "auto":
             raise ValueError(f'crossover is {params.crossover!r}; give "auto", True or False.')
@@ -72,6 +80,19 @@ class Tempering(Algorithm):
             )
         self._explorer()
 
+    def _kept(self) -> Array:
+        """Return the betas that the ladder must have, with 0 and 1."""
+        given = self.params.betas
+        if given is None:
+            return ENDS
+        betas = real_array(given, "betas").astype(np.float64)
+        if betas.ndim != 1 or not ((betas >= 0.0) & (betas <= 1.0)).all():
+            raise ValueError(
+                f"betas is {given!r:.200}; give a list of numbers from 0 to 1, where 1 is the "
+                "target itself: the coldest of your temperatures over each of them."
+            )
+        return np.union1d(betas, ENDS)
+
     def _explorer(self) -> tuple[str, Rule]:
         """Return the name and the rule of what moves the replicas."""
         return explorer_of(self.params.explorer, self._inner)
@@ -79,7 +100,9 @@ class Tempering(Algorithm):
     @cached_property
     def _core(self) -> Core | None:
         """What is left of the target where variables are summed out."""
-        return core_of(self.target, self.params.eliminate)
+        params = self.params
+        whole = params.eliminate == "auto" and params.betas is not None
+        return core_of(self.target, None if whole else params.eliminate)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_core"}
@@ -189,7 +212,7 @@ class Tempering(Algorithm):
             length = min(length, _STUCK_SCANS if isolated else _FEWEST_SCANS)
             self._warn_of_separation(length, isolated)
         with Told(params.verbose) as told:
-            done = tune(ensemble, n_replicas, length, told)
+            done = tune(ensemble, n_replicas, length, told, self._kept())
             ladders, tries = done.ladders, params.crossover == "auto" and length >= _FEWEST_TRIED
             if tries and ladders.n_copies == 1 and is_sparse(ladders.inner):
                 ladders = with_exchanges(ladders, done.rounds[-1]["scans"])

@@ -13,7 +13,7 @@ from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
-from sklsb._kernels.tempering.scan import Ladder, Scans
+from sklsb._kernels.tempering.scan import Ladder, Levels, Scans
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
@@ -182,6 +182,11 @@ class Ladders(ChainEnsemble):
         """Set the states at beta = 1, including variables that are not in the core."""
         if self.core:
             self._x[:] = states
+
+    @property
+    def tempers(self) -> bool:
+        """Whether the distribution at each level is p to the power of beta."""
+        return self.core is None and self._maker.tempers
 
     @property
     def softened(self) -> bool:
@@ -437,8 +442,22 @@ class Ladders(ChainEnsemble):
         tops: Array = found.reshape(n, -1)[np.arange(n), self.ladder.at[:, 0, -1]]
         return tops
 
-    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        """Make scans in every ladder, storing draws."""
+    def new_levels(self, n: int) -> Levels:
+        """Return where n draws of each ladder go at every level, unless it has a core."""
+        shape = len(self), n, self.beta.size if n else 0
+        x = np.empty((*shape, self.inner.n_sites), self.inner.dtype)
+        return Levels(x, np.empty((*shape, len(self.rule.facts.stat_names))))
+
+    def run(
+        self,
+        n_transitions: int,
+        drawing: Drawing,
+        draws: States,
+        stats: Array,
+        levels: Levels | None = None,
+    ) -> None:
+        """Make scans in every ladder, storing draws; with ``levels`` at every level."""
+        self._levels = levels or self.new_levels(0)
         self._refresh()
         most = at_once(MOST_NUMBERS, self.rule.facts.n_uniforms)
         left = n_transitions
@@ -508,4 +527,5 @@ class Ladders(ChainEnsemble):
                 Scans(size, rule.n_steps, n_uniforms, rule.width, before, later),
                 draws,
                 stats,
+                self._levels,
             )

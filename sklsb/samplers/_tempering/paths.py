@@ -220,6 +220,11 @@ class PathMaker:
         """Whether zeros are softened on the way."""
         return self._tables is not None
 
+    @property
+    def tempers(self) -> bool:
+        """Whether the levels between are p to the power of beta."""
+        return self._joint is None and self._guide is None and self._tables is None
+
     def at(self, beta: Array) -> Scaled | Softened | Guided | Joint:
         """Return the path with levels at these betas, from 0 to 1."""
         if self._joint is not None:

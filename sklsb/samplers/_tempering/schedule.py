@@ -24,6 +24,7 @@ _STEADY, _OFTEN = 0.05, 0.65
 _FEWEST_ROUNDS, _FEWEST_TRIPS = 4, 4
 # Least rejection rate to count for a pair of levels: one that is never refused takes room too.
 _FEWEST_REJECTED = 1e-3
+ENDS = np.array([0.0, 1.0])
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -36,15 +37,21 @@ class Tuned(NamedTuple):
     capped: bool  # whether more replicas were needed than allowed
 
 
-def equal_steps(beta: Array, rejected: Array, n: int) -> Array:
+def equal_steps(beta: Array, rejected: Array, n: int, kept: Array = ENDS) -> Array:
     """Return n betas, from exactly 0 to exactly 1, with equal rejection rates between neighbours.
 
-    ``rejected`` are the rates measured between neighbours of ``beta``.
+    ``rejected`` are the rates measured between neighbours of ``beta``. Those ``kept`` are among
+    these and among the new ones; then the rates are equal between two of them.
     """
-    steps = np.clip(rejected, _FEWEST_REJECTED, 1.0)
-    barrier = np.concatenate([[0.0], np.cumsum(steps)])
-    found: Array = PchipInterpolator(barrier, beta)(np.linspace(0.0, barrier[-1], n))
-    found[0], found[-1] = 0.0, 1.0
+    barrier = np.concatenate([[0.0], np.cumsum(np.clip(rejected, _FEWEST_REJECTED, 1.0))])
+    ends = barrier[np.searchsorted(beta, kept)]
+    parts, steps = np.diff(ends), np.ones(kept.size - 1, np.int64)
+    for _ in range(n - kept.size):
+        steps[(parts / steps).argmax()] += 1
+    spans = zip(ends[:-1], ends[1:], steps, strict=True)
+    at = [np.linspace(a, b, k, endpoint=False) for a, b, k in spans]
+    found: Array = PchipInterpolator(barrier, beta)(np.concatenate([*at, ends[-1:]]))
+    found[np.concatenate([[0], np.cumsum(steps)])] = kept
     smallest = np.finfo(np.float64).eps
     for k in range(1, n - 1):  # rounding may leave no step if the barrier is flat
         found[k] = max(found[k], found[k - 1] * (1 + 4 * smallest) + 1e-300)
@@ -66,14 +73,18 @@ def run_scans(ladders: Ladders, n_scans: int) -> None:
         tick()
 
 
-def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -> Tuned:
+def tune(
+    ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell, kept: Array = ENDS
+) -> Tuned:
     """Adapt the temperatures until they are good, or most scans are used up, and freeze them.
 
     ``n_replicas`` None finds the number of levels; ``n_burn_in`` is the largest number of scans of
-    all rounds and of the last part; ``tell`` is called with the results of each round.
+    all rounds and of the last part; ``tell`` is called with the results of each round. Betas
+    ``kept``, with both ends, are levels throughout.
     """
-    if n_replicas is not None and ladders.beta.size != n_replicas:
-        ladders = ladders.at(np.linspace(0.0, 1.0, n_replicas))
+    n = n_replicas or max(ladders.beta.size, kept.size)
+    if ladders.beta.size != n or not np.isin(kept, ladders.beta).all():
+        ladders = ladders.at(equal_steps(kept, np.diff(kept), n, kept))
     rounds: list[dict[str, Any]] = []
     spent, size, last, capped, settled = 0, FIRST_ROUND, math.inf, False, False
     # The last part has as many scans as the last round.
@@ -85,15 +96,17 @@ def tune(ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell) -
         barrier = float(refused.sum())
         rounds.append(_shown(ladders, size))
         tell(rounds[-1])
-        wanted = max(FEWEST_REPLICAS, math.ceil(2.0 * barrier) + 1)
-        capped = n_replicas is None and wanted > MOST_REPLICAS
-        n = n_replicas or min(wanted, MOST_REPLICAS, 2 * ladders.beta.size)
+        parts = np.add.reduceat(refused, np.searchsorted(ladders.beta, kept[:-1]))
+        wanted = max(FEWEST_REPLICAS, int(np.ceil(2.0 * parts).sum()) + 1)
+        most = max(MOST_REPLICAS, kept.size)
+        capped = n_replicas is None and wanted > most
+        n = n_replicas or min(wanted, most, 2 * ladders.beta.size)
         steady = abs(barrier - last) < _STEADY * barrier or barrier < _STEADY
         # Until replicas have made round trips, states depend on where they started.
         around = ladders.trips.sum() >= _FEWEST_TRIPS * len(ladders)
         good = steady and refused.max(initial=0.0) < _OFTEN
         settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
-        ladders = ladders.at(equal_steps(ladders.beta, refused, n))
+        ladders = ladders.at(equal_steps(ladders.beta, refused, n, kept))
         last, size = barrier, 2 * size
     settle(ladders, size // 2 if rounds else n_burn_in)
     rounds.append(_shown(ladders, int(ladders.n_scans)))
