@@ -46,6 +46,14 @@ anneal <- SimulatedAnnealing SimulatedAnnealingSampler; ClusterSampler <- Swends
 exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree""")
 
 
+def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
+    """Return a question about the nearest name, with a blank behind it, or nothing."""
+    texts = {str(name): name for name in names}
+    near = difflib.get_close_matches(str(word), texts, 1, likeness)
+    has_letters = any(letter.isalpha() for letter in str(word))  # numbers are near to too many
+    return f"did you mean {texts[near[0]]!r}? " if near and has_letters else ""
+
+
 def _missing(said: str, name: str) -> AttributeError:
     for ours, theirs in _ATTRIBUTES:
         if name in theirs:  # without an object Python adds no suggestion of its own
@@ -72,7 +80,7 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
         advice = [f"did you mean {name!r}?" for name in ours if name in allowed]
         for name in [word, *ours]:
             advice += [text.format(name) for text, words in _ELSEWHERE if name in words]
-        advice += [f"did you mean {x!r}?" for x in difflib.get_close_matches(word, allowed, 1)]
+        advice += filter(None, [did_you_mean(word, allowed).strip()])
         advice.append(f"its parameters are {', '.join(allowed)}.")
         raise TypeError(f"{called}() got an unexpected keyword argument {word!r}; {advice[0]}")
 

@@ -12,10 +12,11 @@ import scipy.sparse as sp
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._words import did_you_mean
 from sklsb.diagnostics.draws import as_draws, to_frame
 from sklsb.exact.prepared import Marginals
 from sklsb.targets._evidence import names_of_values
-from sklsb.targets._names import Names, did_you_mean
+from sklsb.targets._names import Names
 from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
@@ -38,11 +39,6 @@ def _axes(ax: Any, **figure: Any) -> Any:
     return pyplot.subplots(layout="constrained", **figure)[1]
 
 
-def _children(target: Target) -> tuple[int, ...]:
-    """Return whose conditional table each factor is, if that is known."""
-    return getattr(target.offers.plain, "_children", None) or ()
-
-
 def _strengths(target: Target) -> dict[tuple[int, int], float]:
     """Return the strength of each pair of neighbours: the coupling of an Ising model, or like it.
 
@@ -51,7 +47,7 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
     and its child where that is known, else in the order of sites.
     """
     found: dict[tuple[int, int], float] = {}
-    children = _children(target)
+    children = target.offers.children or ()
     for f, (scope, table) in enumerate(target.log_factors or ()):
         sums = [np.exp(table).sum(axis=axis) for axis in range(table.ndim)]
         # Parents are not coupled by the table of their child.
@@ -193,7 +189,7 @@ def graph(
     if target.log_factors is None:
         ends = (part.tolist() for part in sp.triu(target.graph, 1).nonzero())
         strength = dict.fromkeys(zip(*ends, strict=True), 1.0)
-    made = nx.DiGraph() if _children(target) else nx.Graph()
+    made = nx.DiGraph() if target.offers.children else nx.Graph()
     made.add_nodes_from(range(target.n_sites))
     made.add_edges_from(strength)
     places = _places(target, made, layout)

@@ -272,7 +272,7 @@ def test_likelihoods_as_evidence(files, capsys):
     code, _, told = run(capsys, *words, "--observe", "wet=yes:0.9")
     assert (code, "likelihoods of 1 of 2 values" in told) == (1, True)
     code, _, told = run(capsys, *words, "--observe", "wet=yess:0.9,no:1")
-    assert (code, "Did you mean 'yes'?" in told) == (1, True)
+    assert (code, "did you mean 'yes'?" in told) == (1, True)
     (files / "colon.bif").write_text(
         RAIN.replace("{ no, yes }; }\nprob", '{ no, "yes:1" }; }\nprob')
     )

@@ -469,7 +469,7 @@ def test_evidence_by_names_of_values(tmp_path):
     [
         (
             {"wet": "dri"},
-            r"evidence\['wet'\] is 'dri'; .* \['dry', 'damp', 'soaked'\]\. D",
+            r"evidence\['wet'\] is 'dri'; did you mean 'dry'\? .* \['dry', 'damp', 'soaked'\]",
         ),
         (
             {"wet": "wet"},
@@ -480,7 +480,10 @@ def test_evidence_by_names_of_values(tmp_path):
             {"rain": 1},
             r"\['rain'\] is 1; .* \['yes', 'no'\]\. Give one of these names; positions are not acc",
         ),
-        ({"Rain": "yes"}, r"the variable 'Rain'; the target has 2 variables, .* like \['rain'\]"),
+        (
+            {"Rain": "yes"},
+            r"the variable 'Rain'; did you mean 'rain'\? the target has 2 variables, ",
+        ),
         ({"snow": 1}, r"the variable 'snow'; .* with names like \['rain', 'wet'\]"),
         (
             {"rain": "no", 0: "no"},

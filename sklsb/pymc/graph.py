@@ -212,6 +212,11 @@ class Sees(NamedTuple):
         return self.united(rows.ravel(), self.of.ravel(), out)
 
 
+def _core(op: Any) -> Any:
+    """Return the operation that is applied to each of a batch."""
+    return getattr(op, "core_op", op)
+
+
 def _joined(parts: Sequence[Sees | None], shapes: Sequence[tuple[int, ...]]) -> Sees:
     """Return all elements of several arrays as one flat array."""
     found = [s for s in parts if s is not None]
@@ -286,7 +291,7 @@ class Reader:
             else:  # shapes are those at a point
                 known = [Sees.all_of([*parts.values()], out, unused=True) for out in shapes]
             if known is None:
-                self.unknown.add(str(getattr(node.op, "core_op", node.op)).partition("{")[0])
+                self.unknown.add(str(_core(node.op)).partition("{")[0])
                 vague.update(node.outputs)
                 known = [Sees.all_of([*parts.values()], out) for out in shapes]
             if not vague.isdisjoint(parts):
@@ -314,7 +319,7 @@ class Reader:
         """Return the degree of what a node makes as a polynomial of the sites."""
         op, degrees = node.op, [self._degree.get(i, 0) for i in node.inputs]
         of = op.scalar_op if isinstance(op, elemwise.Elemwise) else None
-        if isinstance(of, scalar.Mul) or isinstance(getattr(op, "core_op", op), math.Dot):
+        if isinstance(of, scalar.Mul) or isinstance(_core(op), math.Dot):
             return sum(degrees)
         if isinstance(of, scalar.Sqr):
             return 2 * degrees[0]
@@ -352,7 +357,7 @@ class Reader:
             return [Sees(np.concatenate(arrays, op.axis), flat.sets)]
         if isinstance(op, _PUTS):
             return [self._put(node, parts, values, out)]
-        if isinstance(getattr(op, "core_op", op), math.Dot):
+        if isinstance(_core(op), math.Dot):
             shapes = [self._shapes[i] for i in node.inputs]
             if all(len(s) <= 2 or s[:-2].count(1) == len(s) - 2 for s in shapes):
                 return [self._product(node, parts, values, out)]

@@ -16,7 +16,7 @@ from sklsb.exceptions import SamplerWarning
 from sklsb.io import read_model
 from sklsb.samplers.auto import AutoSampler
 from sklsb.targets import MarkovNetwork
-from sklsb.targets._checks import integer, not_a_target
+from sklsb.targets._checks import integer, is_pgmpy, not_a_target
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _target(model: Any, evidence: Mapping[Any, Any] | None) -> Target:
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
     elif not isinstance(model, Target):
-        if not (hasattr(model, "get_cpds") or hasattr(model, "get_factors")):
+        if not is_pgmpy(model):
             raise not_a_target(model, "model")
         model = MarkovNetwork.from_pgmpy(model)
     return observing(model, evidence)

@@ -24,34 +24,40 @@ def not_a_target(given: Any, name: str = "target") -> TypeError:
     return TypeError(f"{name} is {called:.200}, not a sklsb Target; {_way_to_target(given)}")
 
 
+def has(given: Any, *names: str) -> bool:
+    """Whether an object of another package has attributes: none of these need be imported."""
+    return all(hasattr(given, name) for name in names)
+
+
+def is_pgmpy(model: Any) -> bool:
+    """Whether an object is a model of pgmpy."""
+    return has(model, "get_cpds") or has(model, "get_factors")
+
+
 def _way_to_target(given: Any) -> str:
-    """Return advice by the attributes of an object: none of these packages need be imported."""
-
-    def has(*names: str) -> bool:
-        return all(hasattr(given, name) for name in names)
-
+    """Return advice by the attributes of an object."""
     if isinstance(given, type):
         return "did you mean an instance of it?"
-    if has("fit", "sample"):
+    if has(given, "fit", "sample"):
         return "a fitted sampler has its target as sampler.target_."
-    if has("dims", "coords", "data_vars"):
+    if has(given, "dims", "coords", "data_vars"):
         return "draws come first only in sklsb.diagnostics, as in marginals(draws, target)."
-    if has("linear", "quadratic", "vartype"):
+    if has(given, "linear", "quadratic", "vartype"):
         return "a binary quadratic model becomes one by sklsb.Ising.from_bqm(bqm, beta)."
-    if has("num_cases", "get_quadratic"):
+    if has(given, "num_cases", "get_quadratic"):
         return "sklsb.dimod.SklsbSampler().sample_dqm draws from a discrete quadratic model."
-    if has("get_cpds") or has("get_factors"):
+    if is_pgmpy(given):
         return "a model of pgmpy becomes one by sklsb.MarkovNetwork.from_pgmpy(model)."
-    if has("free_RVs", "rvs_to_values"):
+    if has(given, "free_RVs", "rvs_to_values"):
         return "a model of PyMC becomes one by sklsb.from_pymc(model)."
-    if has("iloc", "columns"):
+    if has(given, "iloc", "columns"):
         return (
             "a table holds data, not a distribution. To select columns, fit "
             "sklsb.SpikeSlabRegressor to (X, y), or build sklsb.VariableSelection(X, y)."
         )
-    if has("nodes", "edges", "adj"):
+    if has(given, "nodes", "edges", "adj"):
         return "a graph becomes one by sklsb.Ising(graph) or sklsb.Potts(graph, field)."
-    if has("forward", "parameters"):
+    if has(given, "forward", "parameters"):
         return "a module of torch becomes one by sklsb.TorchTarget(module, n_sites)."
     if callable(given):
         return "a function log_prob(x) becomes one by sklsb.FunctionTarget(log_prob, n_sites)."

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io.uai import Model
+from sklsb.targets._checks import has, is_pgmpy
 from sklsb.targets._names import plain
 
 # A conditional distribution may miss the sum 1 by this, as files keep three digits.
@@ -16,12 +17,12 @@ LARGEST_DEFECT = 1e-3
 
 def of_pgmpy(model: Any) -> tuple[Any, ...]:
     """Return cardinalities, factors, names, names of values and children of a model of pgmpy."""
-    get = getattr(model, "get_cpds", None) or getattr(model, "get_factors", None)
-    if get is None:
+    if not is_pgmpy(model):
         raise TypeError(
             f"model is {model!r:.80}; give a pgmpy model, with get_cpds or get_factors."
         )
-    given = list(get())
+    directed = has(model, "get_cpds")
+    given = list(model.get_cpds() if directed else model.get_factors())
     cardinality: dict[Any, int] = {}
     for factor in given:
         sizes = np.asarray(factor.cardinality).tolist()
@@ -32,9 +33,7 @@ def of_pgmpy(model: Any) -> tuple[Any, ...]:
     state_names = None
     if any(states.get(v, list(range(k))) != list(range(k)) for v, k in cardinality.items()):
         state_names = [map(str, states.get(v, range(k))) for v, k in cardinality.items()]
-    children = None
-    if hasattr(model, "get_cpds"):
-        children = tuple(index[factor.variables[0]] for factor in given)
+    children = tuple(index[factor.variables[0]] for factor in given) if directed else None
     return list(cardinality.values()), factors, plain(cardinality), state_names, children
 
 
@@ -59,9 +58,7 @@ def _in_one_order(factor: Any, states: dict[Any, list[Any]]) -> NDArray[Any]:
 
 def of_pyagrum(bn: Any) -> Model:
     """Return a Bayesian network of pyAgrum."""
-    if not all(hasattr(bn, name) for name in ("nodes", "variable", "cpt")) or hasattr(
-        bn, "isDecisionNode"
-    ):
+    if not has(bn, "nodes", "variable", "cpt") or has(bn, "isDecisionNode"):
         raise TypeError(
             f"bn is of type {type(bn).__name__}; give a pyagrum.BayesNet. Influence diagrams "
             "and Markov random fields are not converted."

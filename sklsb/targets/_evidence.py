@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._words import did_you_mean
 from sklsb.targets._names import (
     Names,
     are_numbers,
@@ -64,11 +64,9 @@ def site_called(target: Named, sites: Names, variable: Any, what: str) -> int:
         site = int(variable)
     if site is None:
         names = sites.names
-        words = [name for name in names if isinstance(name, str)]
-        near = difflib.get_close_matches(str(variable), words)
         raise ValueError(
-            f"{what} {variable!r}; the target has {target.n_sites} variables, with names like "
-            f"{near or names[:3]}."
+            f"{what} {variable!r}; {did_you_mean(variable, names)}the target has {target.n_sites} "
+            f"variables, with names like {names[:3]}."
         )
     return site
 
@@ -103,14 +101,13 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
             f"{what} is {value!r}; this variable takes one of the values {shown(names)}."
         )
     is_number = number(value) is not None
-    near = [] if is_number else difflib.get_close_matches(str(value), [*map(str, names)], 1)
     more = "; positions are not accepted" if is_number else ""
     if isinstance(value, list | tuple | np.ndarray):
         more = ", or likelihoods by name, {name: number, ...}"
     raise ValueError(
-        f"{what} is {value!r}; this variable takes one of {len(names)} values, with the names "
-        f"{list(names[:_MOST_NAMES])}{' and others' if len(names) > _MOST_NAMES else ''}. "
-        + (f"Did you mean {near[0]!r}?" if near else f"Give one of these names{more}.")
+        f"{what} is {value!r}; {did_you_mean(value, names)}this variable takes one of {len(names)} "
+        f"values, with the names {list(names[:_MOST_NAMES])}"
+        f"{' and others' if len(names) > _MOST_NAMES else ''}. Give one of these names{more}."
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.rules.coloring import color
 from sklsb._words import worded
 from sklsb.io.uai import Model, write_uai
-from sklsb.targets._checks import as_array, check_names, finite_array
+from sklsb.targets._checks import as_array, check_names, finite_array, has
 from sklsb.targets._names import aligned, columns_of, ordered, plain
 from sklsb.targets.base import Target
 
@@ -127,7 +127,7 @@ def labelled(given: Any, name: str) -> tuple[Any, list[Any] | None]:
 def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
     """Return a symmetric matrix as `square_matrix` does, and the labels of nodes or columns."""
     given, labels = labelled(given, name)
-    if hasattr(given, "is_directed") and hasattr(given, "nodes"):
+    if has(given, "is_directed", "nodes"):
         given, labels = _from_graph(given, name)
     matrix = square_matrix(given, name, " or an undirected networkx graph")
     difference = abs(matrix - matrix.T).tocoo()

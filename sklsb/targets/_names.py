@@ -1,6 +1,5 @@
 """Names of variables and of their values, and the one way in which they are looked up."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -35,13 +34,6 @@ def is_missing(given: Any) -> bool:
 def is_flag(given: Any) -> bool:
     """Whether a value is True or False."""
     return isinstance(given, bool | np.bool_)
-
-
-def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
-    """Return a question about the nearest name, with a blank behind it, or nothing."""
-    texts = {_text(name): name for name in names}
-    near = difflib.get_close_matches(_text(word), texts, 1, likeness)
-    return f"did you mean {texts[near[0]]!r}? " if near and number(word) is None else ""
 
 
 def plain(labels: Iterable[Any]) -> list[Any]:

@@ -10,10 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sklsb._system.warn import warn
+from sklsb._words import did_you_mean
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import refuse_mask
 from sklsb.targets._conversions import LARGEST_DEFECT
-from sklsb.targets._names import Names, did_you_mean, plain
+from sklsb.targets._names import Names, plain
 
 _FORMS = (
     "a data frame (long, with a column of probabilities, or wide, with the values of {0!r} as "
@@ -387,6 +388,19 @@ class Whole(NamedTuple):
     table: NDArray[np.float64]
 
 
+def _named(child: Any, given: Any, tables: Mapping[Any, Any]) -> list[Any]:
+    """Return the parents of a variable as a list; a single one may be given as it is."""
+    try:
+        alone = isinstance(given, str) or (isinstance(given, Hashable) and given in tables)
+        names = [given] if alone else plain(given)
+        hash(tuple(names))
+    except TypeError:
+        raise TypeError(
+            f"parents[{child!r}] is {given!r:.100}; give a list of names, as {[*tables][:1]!r:.80}."
+        ) from None
+    return names
+
+
 def read(
     tables: Mapping[Any, Any],
     parents: Mapping[Any, Sequence[Any]],
@@ -398,10 +412,7 @@ def read(
     for what, given in (("tables", tables), ("parents", parents), ("state_names", state_names)):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
-    parents = {
-        c: [own] if isinstance(own, str) or (isinstance(own, Hashable) and own in tables) else own
-        for c, own in parents.items()
-    }
+    parents = {c: _named(c, own, tables) for c, own in parents.items() if own is not None}
     for name in parents.keys() - tables.keys():
         near = did_you_mean(name, tables) or f"there are {[*tables]!r:.200}."
         raise ValueError(f"parents names {name!r}, which has no table; {near}".rstrip())

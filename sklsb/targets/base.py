@@ -114,6 +114,7 @@ class Target(Worded, ABC):
     _may_change: bool = False  # whether log p may change between calls: it is the user's function
     _is_binary: bool = False  # whether 0 and 1 are the names of -1 and 1
     _is_single: bool = False  # whether log p is computed in single precision
+    _children: tuple[int, ...] | None = None  # of each factor, the variable whose table it is
 
     def _look(self, again: bool = False) -> None:
         """Raise or warn if the user's function is no log-density, or no more if ``again``."""

@@ -108,8 +108,6 @@ class MarkovNetwork(Target):
     """
 
     dims = ("site",)
-    # Of each factor, the variable that it is the conditional table of, if they are such tables.
-    _children: tuple[int, ...] | None = None
 
     def __init__(
         self,

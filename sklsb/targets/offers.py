@@ -27,6 +27,7 @@ class Offers:
     )
     factors = of_target("_has_factors", "Whether there are `log_factors`, slow to list perhaps.")
     own_factors = of_target("_trusts_factors", "Whether sklsb made them, so they need no check.")
+    children = of_target("_plain._children", "The variable whose table each factor is; or None.")
     joint_zeros = of_target("_joint_zeros", "Whether factors over several variables may be 0.")
     size = of_target("_log_prob_size", "Bound of the sum of sizes of terms of log p; 0 if unknown.")
     linear = of_target("_linear", "Whether first-order log-ratios are exact.")

@@ -42,6 +42,7 @@ from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, n_threads, not_a_target
 from sklsb.targets._evidence import site_called, sites_by_name
+from sklsb.targets._names import labels_of
 from sklsb.targets.base import Target
 
 # Tasks by what messages are made for.
@@ -212,7 +213,7 @@ def check_order(variables: Any, evidence: Any) -> None:
 
 def sites_of(target: Target, variables: Any) -> list[int]:
     listed = isinstance(variables, Sequence) or hasattr(variables, "tolist")
-    if isinstance(variables, str | bytes) or hasattr(variables, "iloc") or not listed:
+    if isinstance(variables, str | bytes) or labels_of(variables) is not None or not listed:
         raise TypeError(
             f"variables is {variables!r:.200}; give a list of variables, or evidence as a dict."
         )
