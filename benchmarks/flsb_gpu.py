@@ -19,8 +19,8 @@ import torch
 from flsb import measure, show
 
 from sklsb import RBM, Barker, Ising, Potts
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.ensembles._torch import FastEnsemble
-from sklsb.ensembles.rules import Balanced
 from sklsb.exceptions import SamplerWarning
 
 # Of an H100, per second: float32 operations without tensor cores, bytes of its memory.

@@ -19,9 +19,11 @@ from sklsb._kernels.contract import (
     row_of,
     step,
 )
+from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import exp
 from sklsb._kernels.objectives import objective
-from sklsb.ensembles.rules import Facts, Mixture, RandomBlocks
+from sklsb._kernels.rules.gibbs import RandomBlocks
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import FixedRuleSampler

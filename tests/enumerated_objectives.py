@@ -10,10 +10,10 @@ from sklsb import exact
 from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import BalancingFunction
 from sklsb.balancing.weights import balanced, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import by_weight, log_ratios
 from sklsb.targets.base import States, Target

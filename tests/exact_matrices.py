@@ -11,18 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from sklsb._kernels.rules.chromatic import Chromatic
+from sklsb._kernels.rules.clusters import SwendsenWang
+from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
+from sklsb._kernels.rules.hamming_ball import HammingBall
+from sklsb._kernels.rules.layers import Layers
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
+from sklsb._kernels.rules.swap import Swap
 from sklsb.balancing.functions import Tabulated
-from sklsb.ensembles.rules import (
-    Chromatic,
-    HammingBall,
-    Layers,
-    Mixture,
-    RandomBlocks,
-    Swap,
-    SwendsenWang,
-    Systematic,
-)
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import digits_of, states
 from sklsb.exact.matrices import (

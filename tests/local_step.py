@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb import exact, testing
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
-from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import log_transition_matrix, rule_of

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from sklsb import Ising, Target
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.targets.ising import IsingView
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Mixture
 from sklsb.extending import all_touched, implements, log_ratio
 
 VIEW = """

@@ -29,9 +29,9 @@ from sklsb import (
     open_draws,
     sample_chains,
 )
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb.diagnostics import marginals
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import (
     SamplerWarning,

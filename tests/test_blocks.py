@@ -14,10 +14,10 @@ from models import chain_network, potts
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
 from sklsb._kernels.elimination.buckets import LOG
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.tally import RareValue, chance_of_difference
-from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.blocks import Pool, Whole, choose_blocks
 from sklsb.exact.elimination.engine import Elimination, ordered

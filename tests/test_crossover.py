@@ -20,10 +20,10 @@ from sklsb import (
 )
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.chains import chain_at
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering.crossing import _differing, cross
 from sklsb.diagnostics import marginals
-from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SamplerWarning, TemperingWarning
 from sklsb.samplers._tempering.ladders import Ladders

@@ -23,10 +23,11 @@ from sklearn.base import clone
 from sklsb import RBM, GibbsSampler, HammingBallSampler, LSBSampler, Mixture, exact, extending
 from sklsb._kernels._jit import _made_of
 from sklsb._kernels.objectives import Objective
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.gibbs import RandomBlocks
+from sklsb._kernels.rules.mixture import Mixture as MixtureOfRules
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import OBJECTIVES
-from sklsb.ensembles.rules import Balanced, RandomBlocks
-from sklsb.ensembles.rules import Mixture as MixtureOfRules
 from sklsb.exact.enumeration import neighbours
 from sklsb.extending import (
     Facts,

@@ -25,8 +25,8 @@ from sklsb import (
     exact,
     testing,
 )
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
-from sklsb.ensembles.rules import Systematic
 from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import (
     FrozenSitesWarning,

@@ -13,12 +13,14 @@ from models import dense, ising, pairs, potts
 
 import sklsb
 from sklsb import Ising, LSBSampler, exact, testing
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.jump import Jump
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, Lipschitz, Max, Min, Sqrt
 from sklsb.balancing.learning import site_variances
 from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced, Jump, Mixture
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import neighbours

@@ -23,8 +23,8 @@ import sklsb
 from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
 from sklsb._kernels.rules import chromatic
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import Barker, Max, Min, Sqrt
-from sklsb.ensembles.rules import Balanced
 from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe, check_caches
@@ -207,7 +207,7 @@ def check_selection(package, d, field, n=500):
     cumulative = np.cumsum(np.exp(log_weight - log_weight.max()))
     u = rng.random(n)
     expected = np.searchsorted(cumulative / cumulative[-1], u, side="right")
-    rules = importlib.import_module(f"{package.__name__}.ensembles.rules")
+    rules = importlib.import_module(f"{package.__name__}._kernels.rules.balanced")
     rule = rules.Balanced(function.table())
     probe = importlib.import_module("local_step").StepProbe(target, rule, np.tile(x, (n, 1)))
     found = (probe.step(u, probe.accept) != x).argmax(axis=1)
@@ -386,7 +386,8 @@ def computed():
     from sklsb._kernels.chains import NoPart
     from sklsb._kernels.run import log_probs
     from sklsb.ensembles.compiled import Ensemble
-    from sklsb.ensembles.rules import Balanced, Systematic
+    from sklsb._kernels.rules.balanced import Balanced
+    from sklsb._kernels.rules.gibbs import Systematic
     balanced, systematic = Balanced(sklsb.Barker().table()), Systematic(np.arange(2), 1)
     targets = {
         "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),

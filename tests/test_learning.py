@@ -9,6 +9,7 @@ from enumerated_objectives import _conditionals
 from models import GRAPHS, ising, potts
 
 from sklsb import Ising, Lipschitz, LSBSampler, Mixture, Network, exact
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, LearnableFunction, Min, Sqrt
 from sklsb.balancing.functions import FIXED, get_balancing
@@ -27,7 +28,6 @@ from sklsb.balancing.learning import (
 )
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),

@@ -234,9 +234,9 @@ def check_mixture(package):
     anew("exact_matrices")  # has the formula of a part
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.matrices.rule_of(package.GibbsSampler("random"), target)
-        other = inside(package, "ensembles.rules").Balanced(package.Barker().table())
+        other = inside(package, "_kernels.rules.balanced").Balanced(package.Barker().table())
         package.testing.check_rule(
-            inside(package, "ensembles.rules").Mixture.of(one, other, 0.3), target
+            inside(package, "_kernels.rules.mixture").Mixture.of(one, other, 0.3), target
         )
 
 
@@ -250,7 +250,7 @@ def check_jumps(package):
     """The chance of a first jump, and the mean after long by starts from both states."""
     target = package.Ising([[0.0]], [0.4])
     table = package.Barker().table()
-    rule = inside(package, "ensembles.rules").Jump(table, np.log(1.5))
+    rule = inside(package, "_kernels.rules.jump").Jump(table, np.log(1.5))
     probe = inside(package, "testing._probe").RuleProbe(target, rule, room=1)
     rates = np.exp(0.8) / (1 + np.exp(0.8)) * 1.5, 1 / (1 + np.exp(0.8)) * 1.5
     for x, rate in zip((-1, 1), rates, strict=True):

@@ -34,7 +34,7 @@ def check_objective(package):
 def check_caches(package):
     """What differs from a rebuild is found."""
     probe = inside(package, "testing._probe")
-    rule = inside(package, "ensembles.rules").Balanced(package.Barker().table())
+    rule = inside(package, "_kernels.rules.balanced").Balanced(package.Barker().table())
     target = pair(package)
     made = probe.Probe(target, rule, package.exact.states(target))
     probe.check_caches(made.ensemble, "as it is")

@@ -12,10 +12,10 @@ from scipy.special import logsumexp
 import sklsb
 from sklsb import Ising, LSBSampler, Mixture, Network, Potts, Sqrt, exact
 from sklsb._kernels import objectives
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import Barker
 from sklsb.balancing.functions import get_balancing
 from sklsb.balancing.learning import MIXING, OBJECTIVES, Adam, Learner, relative_weights
-from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
 from sklsb.exceptions import PrecisionWarning, SamplerWarning
@@ -102,7 +102,7 @@ def test_gradients_stay_finite_where_weights_span_hundreds_of_nats(scale, name):
 
 
 def balanced(package, table):
-    return importlib.import_module(f"{package.__name__}.ensembles.rules").Balanced(table)
+    return importlib.import_module(f"{package.__name__}._kernels.rules.balanced").Balanced(table)
 
 
 def of_each_move(package, table, target):

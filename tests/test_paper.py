@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sklsb import LSBSampler, MarkovNetwork, Max, Mixture, exact
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing.functions import Tabulated
 from sklsb.balancing.learning import Adam
-from sklsb.ensembles.rules import Balanced
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.matrices import transitions
 from sklsb.samplers._lsb.fitting import Learning

@@ -22,12 +22,12 @@ from sklsb import (
     VariableSelection,
     exact,
 )
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.balancing import LearnableFunction, Max, Sqrt
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import MIXING, OBJECTIVES
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced
 from sklsb.exact import probabilities
 from sklsb.exact.enumeration import states
 from sklsb.exact.matrices import transitions

@@ -15,7 +15,7 @@ from models import FUNCTIONS, GRAPHS, POTTS_KINDS, pairs, potts, uncached
 
 from sklsb import Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels.contract import first_move
-from sklsb.ensembles.rules import Balanced
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import SamplerWarning
 from sklsb.testing._probe import Probe, check_caches
 

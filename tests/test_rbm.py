@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import BernoulliRBM
 
 from sklsb import RBM, LSBSampler, exact, testing
-from sklsb.ensembles.rules import Balanced
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets.rbm import _span
 from sklsb.testing._probe import Probe, check_caches

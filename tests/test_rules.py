@@ -22,17 +22,14 @@ from sklsb import (
     testing,
 )
 from sklsb import HammingBallSampler as HammingBalls
+from sklsb._kernels.chains import NoPart
+from sklsb._kernels.facts import Facts
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.chromatic import Chromatic
+from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
+from sklsb._kernels.rules.hamming_ball import HammingBall
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb.balancing import Barker
-from sklsb.ensembles.rules import (
-    Balanced,
-    Chromatic,
-    Facts,
-    HammingBall,
-    Mixture,
-    NoPart,
-    RandomBlocks,
-    Systematic,
-)
 from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.extending import implements
 from sklsb.testing import _cells as cells_of

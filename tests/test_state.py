@@ -12,11 +12,12 @@ from models import content, dense
 
 import sklsb
 from sklsb import ClusterSampler, GibbsSampler, HammingBallSampler, Ising, LSBSampler, testing
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, Max
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.matrices import rule_of

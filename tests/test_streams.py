@@ -10,9 +10,10 @@ import pytest
 from models import dense
 
 from sklsb import GibbsSampler, HammingBallSampler, LSBSampler
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb.balancing import Barker
 from sklsb.ensembles import streams
-from sklsb.ensembles.rules import Balanced, Mixture
 from sklsb.ensembles.streams import PURPOSES, Streams, spawn
 from sklsb.exact.matrices import rule_of
 

@@ -31,10 +31,10 @@ from sklsb import (
     sample_chains,
     testing,
 )
+from sklsb._kernels.rules.swap import Swap
 from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, Mixture
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Swap
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.matrices import log_transition_matrix, rule_of
 from sklsb.exceptions import (

@@ -27,9 +27,9 @@ from sklsb import (
     VariableSelection,
     exact,
 )
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.run import Drawing
 from sklsb.diagnostics import marginals
-from sklsb.ensembles.rules import Systematic
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import SeparatedModesWarning, ShortRunWarning, TemperingWarning
 from sklsb.samplers._tempering import schedule

@@ -35,6 +35,7 @@ from sklsb import (  # noqa: E402
     testing,
 )
 from sklsb._kernels.first_order import step  # noqa: E402
+from sklsb._kernels.rules.balanced import Balanced  # noqa: E402
 from sklsb._kernels.run import Drawing  # noqa: E402
 from sklsb.balancing import (  # noqa: E402
     Barker,
@@ -52,7 +53,6 @@ from sklsb.ensembles._torch.flips import AdaptiveFlips  # noqa: E402
 from sklsb.ensembles._torch.philox import expand, philox  # noqa: E402
 from sklsb.ensembles._torch.walkers import Walkers  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
-from sklsb.ensembles.rules import Balanced  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
 from sklsb.exceptions import PrecisionWarning  # noqa: E402

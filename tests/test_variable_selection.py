@@ -18,8 +18,8 @@ from sklearn.datasets import load_diabetes
 from sklsb import LSBSampler, VariableSelection, exact, testing
 from sklsb._kernels.chains import chain_at
 from sklsb._kernels.contract import flip
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Balanced
 from sklsb.exact.enumeration import neighbours
 from sklsb.exceptions import ModelWarning, SamplerWarning
 from sklsb.testing._probe import Probe, check_caches

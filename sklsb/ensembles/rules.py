@@ -1,45 +1,11 @@
-"""Rules: what a chain does in one transition.
-
-A rule is a named tuple of numbers and arrays, with compiled functions and `Facts` for Python.
-``doc/add_sampler.rst`` walks through an example.
-"""
+"""The rule that has no compiled step, and the length of a sweep by any rule."""
 
 from typing import Any, NamedTuple
 
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
 from sklsb._kernels.numeric import Table
-from sklsb._kernels.rules.balanced import PLAIN, Balanced
-from sklsb._kernels.rules.chromatic import Chromatic
-from sklsb._kernels.rules.clusters import Bonds, SwendsenWang
-from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
-from sklsb._kernels.rules.hamming_ball import HammingBall
-from sklsb._kernels.rules.jump import Jump
-from sklsb._kernels.rules.layers import Layers
-from sklsb._kernels.rules.mixture import Mixture
-from sklsb._kernels.rules.swap import Swap
 from sklsb.targets.base import Target
-
-__all__ = [
-    "PLAIN",
-    "Balanced",
-    "Bonds",
-    "Chromatic",
-    "Facts",
-    "FirstOrder",
-    "HammingBall",
-    "Jump",
-    "Layers",
-    "Mixture",
-    "NoPart",
-    "RandomBlocks",
-    "Rule",
-    "Swap",
-    "SwendsenWang",
-    "Systematic",
-    "Table",
-    "transitions_of_a_sweep",
-]
 
 
 class FirstOrder(NamedTuple):

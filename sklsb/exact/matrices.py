@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from sklsb._kernels.facts import Rule
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.jump import Jump
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump, Rule
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.exact.enumeration import count, digits_of, neighbours, states
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from sklsb._kernels import run
 from sklsb._kernels.chains import arrays_of
+from sklsb._kernels.facts import Rule
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb.ensembles.compiled import BalancedEnsemble, Ensemble
-from sklsb.ensembles.rules import Balanced, Rule
 from sklsb.targets.base import States, Target
 from sklsb.testing._expect import Array, expect_equal
 

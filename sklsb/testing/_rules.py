@@ -3,10 +3,10 @@
 import numpy as np
 
 from sklsb import exact
+from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Rule
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.matrices import HasRule, matrix_by_formula, rule_of
 from sklsb.targets.base import States, Target

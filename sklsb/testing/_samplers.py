@@ -10,10 +10,12 @@ import numpy as np
 from sklearn.base import clone
 
 from sklsb import exact
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.run import Drawing
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Mixture
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import uniforms
 from sklsb.exact.matrices import matrix_by_formula, rule_of
 from sklsb.exceptions import SamplerWarning

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Balanced, Systematic
 from sklsb.targets.base import SYMMETRIES, States, Target
 from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding, size
 from sklsb.testing._probe import Probe, check_caches, kept

@@ -31,7 +31,9 @@ from sklsb import (
     sample_chains,
 )
 from sklsb._kernels._jit import interpreted
-from sklsb.ensembles.rules import Balanced, Mixture, RandomBlocks
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.gibbs import RandomBlocks
+from sklsb._kernels.rules.mixture import Mixture
 from sklsb.exact.matrices import rule_of
 from sklsb.storage.codec import packed, unpacked
 from sklsb.testing import check_balancing, check_rule, check_target

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
+from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
@@ -24,7 +25,7 @@ from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.walkers import Walkers
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.compiled import SQRT
-from sklsb.ensembles.rules import Balanced, FirstOrder
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
 from sklsb.targets._torch import model_on
 from sklsb.targets.base import States, Target

@@ -8,6 +8,8 @@ import numpy as np
 from sklearn.base import clone
 
 from sklsb._kernels.facts import Rule
+from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.jump import Jump
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
@@ -27,7 +29,7 @@ from sklsb.balancing.weights import balanced
 from sklsb.diagnostics.draws import draws_dataset
 from sklsb.ensembles.base import MOST_FLIPS, ChainEnsemble, LearnableEnsemble
 from sklsb.ensembles.compiled import BalancedEnsemble
-from sklsb.ensembles.rules import Balanced, FirstOrder, Jump
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
 from sklsb.exceptions import ShortRunWarning, StarvedMovesWarning
 from sklsb.samplers._lsb.allowed import allowed_by

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.base import clone
 
 from sklsb._kernels.facts import Rule
+from sklsb._kernels.rules.chromatic import Chromatic
 from sklsb.balancing.functions import LearnableFunction, get_balancing
-from sklsb.ensembles.rules import Chromatic, FirstOrder
+from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.base import BaseSampler

@@ -10,6 +10,7 @@ from sklsb._kernels import run
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.facts import Facts, Rule
+from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
@@ -18,7 +19,6 @@ from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Layers
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._tempering.bennett import Bennett
