@@ -17,6 +17,7 @@ _OBJECTS = {
     "ParallelTempering": "sklsb.samplers",
     "SwapSampler": "sklsb.samplers",
     "anneal": "sklsb.samplers",
+    "annealed_log_partition": "sklsb.samplers",
     "draw": "sklsb.samplers",
     "open_draws": "sklsb.storage",
     "sample_chains": "sklsb.samplers",

@@ -69,6 +69,12 @@ def check_levels(package):
     check(target, n_chains=8, n=60, n_burn_in=64, n_replicas=4)
 
 
+def check_annealed(package):
+    tests = anew("test_annealed")
+    for name in ("dense", "function by product"):
+        tests.check_log_z(*tests.TARGETS[name], n_chains=100, n_temperatures=10)
+
+
 def check_batches(package):
     anew("test_temperatures").test_leaving_a_batch_out_is_as_without_it()
 
@@ -253,6 +259,20 @@ MUTANTS = {
         "scale = beta**power / n_sites",
         "scale = beta / n_sites",
         check_heat,
+        ".",
+    ),
+    "runs weighed one way": Mutant(
+        ANNEAL,
+        "high - low if there > here else low - high",
+        "high - low",
+        check_annealed,
+        ".",
+    ),
+    "states of the reference alone forgotten in reverse": Mutant(
+        "samplers/annealed.py",
+        "(math.log(share) if share else -math.inf)",
+        "0.0",
+        check_annealed,
         ".",
     ),
     "swaps accepted by the ratio of the last level": Mutant(

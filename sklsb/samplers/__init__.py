@@ -1,6 +1,7 @@
 """Samplers, and the search for the most probable state."""
 
 from sklsb._words import named_by
+from sklsb.samplers.annealed import annealed_log_partition
 from sklsb.samplers.annealing import anneal
 from sklsb.samplers.auto import AutoSampler
 from sklsb.samplers.clusters import ClusterSampler
@@ -23,6 +24,7 @@ __all__ = [
     "ParallelTempering",
     "SwapSampler",
     "anneal",
+    "annealed_log_partition",
     "draw",
     "sample_chains",
 ]

@@ -25,6 +25,7 @@ from sklsb.exact.elimination.reduce import strike
 from sklsb.exact.precision import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.exports import Normalised
 from sklsb.targets.base import States
 from sklsb.trials.starts import Starts
 from sklsb.trials.thinning import Thinning
@@ -95,7 +96,7 @@ class _Exact(Algorithm):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EliminationSampler(BaseSampler):
+class EliminationSampler(Normalised, BaseSampler):
     r"""Independent exact draws from a product of factors, by variable elimination.
 
     Variables are summed out one after another; then they are drawn in the opposite order, each from

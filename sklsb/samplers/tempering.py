@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._words import worded
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.samplers._run.base import BaseSampler
+from sklsb.samplers._run.exports import Normalised
 from sklsb.samplers._run.observers import Record, check_record
 from sklsb.samplers._tempering.fitting import Tempering
 from sklsb.samplers._tempering.ladders import KEPT_SCANS, Ladders
@@ -22,7 +23,7 @@ from sklsb.samplers._tempering.levels import AtLevels
 
 
 @dataclass(eq=False, repr=False)
-class ParallelTempering(BaseSampler):
+class ParallelTempering(Normalised, BaseSampler):
     r"""Parallel tempering: replicas at several temperatures that change places.
 
     A ladder has a replica at each of the inverse temperatures

@@ -1,11 +1,20 @@
-"""Simulated annealing in the kernels."""
+"""Annealing in the kernels: of states, and of the weights of runs."""
 
 import numpy as np
 
 from sklsb._kernels._jit import kernel
 from sklsb._kernels.chains import chain_at
-from sklsb._kernels.contract import first_move, flip, forget_way, init_cache, log_ratio
+from sklsb._kernels.contract import (
+    first_move,
+    flip,
+    forget_way,
+    init_cache,
+    log_ratio,
+    prepare,
+    step,
+)
 from sklsb._kernels.numeric import exp
+from sklsb._kernels.tempering.paths import at_level, log_probs
 
 # exp(-45) is below the spacing of uniform numbers.
 _NEVER = -45.0
@@ -57,3 +66,23 @@ def climb(view, chains, c, sites):
             flip(view, chain, best)
             higher = True
     return higher
+
+
+@kernel
+def travel(path, rule, chains, c, levels, n_steps, n_uniforms, numbers):
+    """Move chain c from level to level, each beside the last; return the log weight of the way."""
+    chain = chain_at(chains, c)
+    init_cache(at_level(path, levels[0]), chain)
+    total = 0.0
+    for s in range(levels.size - 1):
+        here, there = levels[s], levels[s + 1]
+        low, high, _ = log_probs(path, chain, min(here, there))
+        total += high - low if there > here else low - high
+        if total == -np.inf:
+            break
+        if there > 0:
+            view = at_level(path, there)
+            prepare(view, rule, chain)
+            for t in range(n_steps):
+                step(view, rule, chain, numbers[(s * n_steps + t) * n_uniforms :])
+    return total

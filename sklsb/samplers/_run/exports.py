@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb.diagnostics.draws import to_datatree, to_dimod, to_inference_data
@@ -131,3 +133,26 @@ class Exports:
         """
         check_is_fitted(self, "target_")
         return to_dimod(_given(self.run_, draws), self.target_, beta)
+
+
+class Normalised:
+    """`score_samples`, for samplers that find log Z."""
+
+    target_: Target
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-likelihood of each state under the normalised target.
+
+        Parameters
+        ----------
+        X : array_like of shape (..., n_sites) or data frame
+            States, as ``target_.log_prob`` takes them.
+
+        Returns
+        -------
+        ndarray of shape (...)
+            ``target_.log_prob(X) - log_z_``, whose error by ``log_z_`` all states share.
+        """
+        check_is_fitted(self, "target_")
+        fitted: Any = self
+        return np.asarray(self.target_.log_prob(X) - fitted.log_z_)
