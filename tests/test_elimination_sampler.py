@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_estimator import OfArrays, check_as_scikit_learn
+from test_estimator import ScoresOfArrays, check_as_scikit_learn
 
 from sklsb import RBM, EliminationSampler, Ising, MarkovNetwork, exact
 from sklsb.exact.elimination.passes import Passes
@@ -45,7 +45,7 @@ def draws(sampler, n, **settings):
     return sampler.sample(n, **settings)["x"].values
 
 
-class ArrayEliminationSampler(OfArrays, EliminationSampler):
+class ArrayEliminationSampler(ScoresOfArrays, EliminationSampler):
     pass
 
 

@@ -157,6 +157,16 @@ class OfArrays:
         return super().fit(target)
 
 
+class ScoresOfArrays(OfArrays):
+    """Scores each row, by the signs of its entries, as an image of equal rows."""
+
+    def score_samples(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        images = np.repeat(X[:, np.newaxis], self.target_.shape[0], axis=1)
+        return super().score_samples(np.where(images > 0, 1, -1))
+
+
 class ArrayLSBSampler(OfArrays, LSBSampler):
     pass
 

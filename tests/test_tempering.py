@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from test_estimator import OfArrays, check_as_scikit_learn
+from test_estimator import ScoresOfArrays, check_as_scikit_learn
 
 from sklsb import (
     RBM,
@@ -706,7 +706,7 @@ def test_the_burn_in_does_not_vouch_for_draws(again):
 # ----------------------------------------------------------------- the interface
 
 
-class ArrayTempering(OfArrays, ParallelTempering):
+class ArrayTempering(ScoresOfArrays, ParallelTempering):
     pass
 
 
