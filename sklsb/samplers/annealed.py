@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.memory import at_once
 from sklsb._system.warn import warn
@@ -15,7 +16,6 @@ from sklsb._words import worded
 from sklsb.diagnostics.draws import evenly, flat_states
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import Ensemble
-from sklsb.ensembles.rules import Layers
 from sklsb.ensembles.streams import Streams, seed_sequence, spawn
 from sklsb.exceptions import TemperingWarning
 from sklsb.samplers._run.checks import check_count
