@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import re
 import sys
 import warnings
@@ -525,6 +526,9 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             _tell("interrupted")
             code = INTERRUPTED
+        except BrokenPipeError:  # a reader, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = DONE
         except OSError as error:
             _tell(f"error: {_plain(error)}")
             code = FAILED

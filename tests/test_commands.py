@@ -7,6 +7,8 @@ import pkgutil
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -261,6 +263,12 @@ def test_tables_on_the_standard_output(files, capsys):
     assert len(rows) == 101
     wet = rows[0].index("wet")
     assert {row[wet] for row in rows[1:]} == {"yes"}
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(files):
+    word = f"{sys.executable} -m sklsb marginals rain.bif --out m --csv - | true"
+    done = subprocess.run(["bash", "-c", f"{word}; echo ${{PIPESTATUS[0]}}"], capture_output=True)
+    assert (done.stdout, b"Broken" in done.stderr) == (b"0\n", False)
 
 
 def test_likelihoods_as_evidence(files, capsys):

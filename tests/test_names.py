@@ -483,6 +483,9 @@ def people():
     names = ["sad", "tired", "worried"]
     weights = pandas.DataFrame([[0, 1.0, 0], [1.0, 0, -2.0], [0, -2.0, 0]], names, names)
     target = Ising.from_binary(weights, pandas.Series([0.5, -1.0, 0.25], names))
+    column = pandas.DataFrame({"threshold": [0.25, 0.5, -1.0]}, [names[2], *names[:2]])
+    of_column = Ising.from_binary(weights, column)
+    np.testing.assert_array_equal(of_column.field, target.field)  # as read from a file
     states = (np.arange(8)[:, None] >> np.arange(3)) & 1
     return target, pandas.DataFrame(states, columns=names)
 

@@ -159,7 +159,10 @@ def arrows_of(ax):
 def test_arrows_lead_from_parents_to_children():
     tables = {"late": [[0.9, 0.1], [0.3, 0.7]], "early": [0.4, 0.6], "two": np.full((2, 2, 2), 0.5)}
     network = MarkovNetwork.from_tables(tables, {"late": ["early"], "two": ["late", "early"]})
-    for target in (network, network.condition({"late": 1})):
+    soft = network.condition({"late": {0: 0.9, 1: 0.2}})
+    with pytest.raises(TypeError, match="conditional tables alone"):
+        soft.table("late")
+    for target in (network, network.condition({"late": 1}), soft):
         ax = target.plot()
         assert sorted(arrows_of(ax)) == [("early", "late"), ("early", "two"), ("late", "two")]
         where = {t.get_text(): t.get_position() for t in ax.texts}

@@ -88,6 +88,39 @@ def test_frames_name_their_parents(form):
     assert p == pytest.approx(exact.prepare(network()).marginals({"grass": "wet"})["rain", "yes"])
 
 
+def test_the_order_of_an_axis_that_pandas_chose_is_told():
+    ages = pd.Series(["middle"] * 4 + ["young"] * 3 + ["old"])
+    smoker = [[0.6, 0.4], [0.9, 0.1], [0.7, 0.3]]
+    tables = {"age": ages.value_counts(normalize=True), "smoker": smoker}
+    with pytest.warns(ModelWarning, match=r"axis of 'age' .* \['middle', 'young', 'old'\], as met"):
+        MarkovNetwork.from_tables(tables, {"smoker": "age"})
+    order = ["young", "middle", "old"]
+    listed = MarkovNetwork.from_tables(tables, {"smoker": "age"}, state_names={"age": order})
+    ordered = ages.astype(pd.CategoricalDtype(order, ordered=True))
+    tables["age"] = ordered.value_counts(normalize=True)
+    by_categories = MarkovNetwork.from_tables(tables, {"smoker": "age"})
+    for network in (listed, by_categories):
+        np.testing.assert_array_equal(network.table("smoker").loc["young"], [0.6, 0.4])
+        assert network.table("age")["young"] == 0.375
+
+
+def test_columns_named_like_a_parent_are_its_values():
+    counts = pd.DataFrame([[749, 968], [251, 32]], index=["no", "yes"], columns=["no", "yes"])
+    tables = {"smoker": {"no": 0.5, "yes": 0.5}, "cough": counts.rename_axis(columns="smoker")}
+    found = MarkovNetwork.from_tables(tables, normalize=True).table("cough")
+    np.testing.assert_allclose(found.loc["no"], [0.749, 0.251])
+    tables["age"] = tables["smoker"]
+    tables["cough"] = tables["cough"].rename_axis(index="age")
+    with pytest.raises(ValueError, match="columns of the name 'smoker', which is another variable"):
+        MarkovNetwork.from_tables(tables, normalize=True)
+
+
+def test_rows_without_counts():
+    tables = {"smoker": RAIN, "cough": {"no": [3, 1], "yes": [0, 0]}}
+    with pytest.raises(ValueError, match=r"row smoker=yes .* has nothing but zeros"):
+        MarkovNetwork.from_tables(tables, {"cough": "smoker"}, normalize=True)
+
+
 def test_crosstab():
     data = pd.DataFrame({"a": ["x", "y", "y", "x", "y"], "b": ["u", "u", "v", "u", "v"]})
     tables = {

@@ -108,6 +108,8 @@ def aligned(
             f"{name} is a mapping, {given!r:.100}. Give a Series or data frame with its keys as "
             f"index, such as pandas.Series({name}), or an array in the order of the variables."
         )
+    if len(columns_of(given) or ()) == 1:
+        given = given.iloc[:, 0]
     own = labels_of(given)
     if labels is None and own is not None and {*own} != {*range(n)}:
         labels = own

@@ -34,6 +34,7 @@ class Conditional(NamedTuple):
     parents: list[Any]
     values: list[Any] | None  # of the child, None if the rows are arrays without names
     rows: Mapping[tuple[Any, ...], Any] | NDArray[np.float64]
+    by_pandas: bool = False  # which may have sorted the values
 
 
 def conditional(
@@ -73,7 +74,7 @@ def _misspelt(given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
     levels = [*given.index.names, *getattr(columns, "names", [])]
     unknown = [label for label in [*levels, *columns] if label is not None and label not in known]
     for label in unknown:
-        if near := did_you_mean(label, known, 0.8):
+        if near := did_you_mean(label, known, 0.7):
             return f" {label!r} is no variable; {near}".rstrip()
     names = [label for label in unknown if label in levels] or unknown
     return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
@@ -106,6 +107,9 @@ def _as_series(
             frame = frame.rename_axis(index=[child])
         return frame.stack([*range(frame.columns.nlevels)])
     inside = [name for name in frame.columns if isinstance(name, Hashable) and name in others]
+    across = frame.columns.name in others
+    if across and frame.index.names == [None] and not inside and child not in frame.columns:
+        frame = frame.rename_axis(index=[child])
     if frame.index.names == [child] and not inside:
         frame = frame.T  # its columns are the parents' values
     else:
@@ -120,6 +124,11 @@ def _as_series(
                 f"{rest!r:.100}."
             )
         return frame.set_index([*(name for name in inside if name != child), child])[rest[0]]
+    if frame.columns.name in others:
+        raise ValueError(
+            f"the table of {child!r} has columns of the name {frame.columns.name!r}, which is "
+            f"another variable; the columns of this table are values of {child!r}."
+        )
     if inside:
         frame = frame.set_index(inside)
     elif all(level is None for level in frame.index.names):
@@ -167,7 +176,11 @@ def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -
             )
         row[value] = float(p)
     values = list(dict.fromkeys(value for row in rows.values() for value in row))
-    return Conditional(child, own, values, rows)
+    labels = series.index.get_level_values(child)
+    in_order = isinstance(labels.dtype, pd.CategoricalDtype) and labels.ordered
+    if in_order:
+        values = [value for value in plain(labels.categories) if value in values]
+    return Conditional(child, own, values, rows, not in_order)
 
 
 def _from_mapping(
@@ -309,7 +322,9 @@ def _check_row(
     missing = [states[child][i] for i in np.flatnonzero(np.isnan(row)).tolist()]
     if missing:
         what = f"the values {missing!r:.100} of " if len(missing) < row.size else ""
-        raise ValueError(f"the table of {child!r} lacks {what}row {where}; give all rows.")
+        raise ValueError(
+            f"the table of {child!r} lacks {what}row {where}, or has NaN there; give all rows."
+        )
     if not (row.min() >= 0.0 and row.max() < np.inf):
         raise ValueError(
             f"the table of {child!r} has the entry {row[~((row >= 0) & (row < np.inf))][0]} in row "
@@ -318,6 +333,11 @@ def _check_row(
     total = float(row.sum())
     if normalize and total > 0.0:
         return
+    if normalize:
+        raise ValueError(
+            f"row {where} of the table of {child!r} has nothing but zeros, so there is nothing to "
+            "scale; give its probabilities, or add a little to all counts of the table."
+        )
     if abs(total - 1.0) > LARGEST_DEFECT:
         raise ValueError(
             f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to {total:.6g} "
@@ -380,6 +400,21 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
             warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)
 
 
+def _warn_of_order(
+    found: Mapping[Any, Conditional], unsure: set[Any], states: Mapping[Any, Any]
+) -> None:
+    """Warn of axes of arrays that are of variables whose order pandas may have chosen."""
+    for child, table in found.items():
+        for parent in table.parents if isinstance(table.rows, np.ndarray) else ():
+            if parent in unsure:
+                warn(
+                    f"the table of {child!r} is an array, whose axis of {parent!r} is taken to be "
+                    f"in the order {states[parent]!r:.200}, as met in a pandas object. List this "
+                    "order in state_names if it is right, or give the rows by name.",
+                    ModelWarning,
+                )
+
+
 class Whole(NamedTuple):
     """A conditional table, the parents' axes first."""
 
@@ -439,6 +474,9 @@ def read(
             _refuse_misspelt(table)
             _refuse_stray(child, table, normalize)
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
+    names = {c: c[0] if of_slices else c for c in found}
+    unsure = {c for c, t in found.items() if t.by_pandas and names[c] not in own}
+    _warn_of_order(found, unsure, states)
     return {
         child: Whole(table.parents, states[child], tabulated(table, states, normalize))
         for child, table in found.items()

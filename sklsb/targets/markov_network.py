@@ -443,9 +443,8 @@ class MarkovNetwork(Target):
         )
 
     def weighted(self, weights: Weights) -> MarkovNetwork:
-        return self._made_of(
-            [*self._factors(self._table), *(((i,), w) for i, w in weights.items())]
-        )
+        more = (((i,), weight) for i, weight in weights.items())
+        return self._made_of([*self._factors(self._table), *more], self._children)
 
     def with_factors(self, factors: Iterable[tuple[Sequence[Any], ArrayLike]]) -> MarkovNetwork:
         """Multiply further factors in.
@@ -596,10 +595,11 @@ class MarkovNetwork(Target):
 
     def _conditional(self, variable: Any) -> tuple[int, list[int], int]:
         """Return the number of a variable's table, the parents and itself, and its axis."""
-        if self._children is None:
+        if self._children is None or len(self._children) < len(self._scope_start) - 1:
             raise TypeError(
-                f"{self!r} is made of factors, not of conditional tables; make it by from_tables "
-                "or from a file of a Bayesian network, or look into factors."
+                f"{self!r} is made of factors, not of conditional tables alone; make it by "
+                "from_tables or from a file of a Bayesian network, without soft evidence, or look "
+                "into factors."
             )
         site = site_called(self, sites_by_name(self), variable, "table names the variable")
         f = self._children.index(site)
