@@ -1,6 +1,6 @@
 """
-All temperatures of one run
-===========================
+A critical temperature from one run
+===================================
 
 Below a critical temperature the spins of a square lattice are magnetised. Where it lies shows in
 small lattices: Binder's ratio of the magnetisation takes the same value there in all of them, so
