@@ -303,6 +303,15 @@ def test_learned_factors_find_the_tied_variables():
     assert np.array_equal(few.factors, np.ones(target.n_sites))
 
 
+def test_factors_are_tried_where_they_may_gain():
+    tied, alike = pairs(3)[0], Ising.lattice(np.full((6, 6), 0.2), coupling=0.2)
+    for target, n in ((tied, 3), (alike, 0)):
+        table = LSBSampler(random_state=0, blocks=None).fit(target).candidates_
+        assert sum("_by_" in name for name in table["candidate"].values.tolist()) == n
+    asked = LSBSampler(factors="site", random_state=0, n_burn_in=500, blocks=None).fit(alike)
+    assert (asked.factors_ != 1.0).any()
+
+
 def test_names_of_candidates():
     target = dense(3)
     visited = Visited.of(stored(target, Barker()))

@@ -782,7 +782,11 @@ MUTANTS = {
         TIMES, "self.x[:, 1 : 2 * half : 2]", "self.x[:, : 2 * half : 2]", check_series, "is kept"
     ),
     "distances of log p at another lag": Mutant(
-        TIMES, "lp[c, a + lag : b + lag]", "lp[c, a + 1 : b + 1]", check_series, "of log p"
+        TIMES,
+        "lp[:, lag:] - lp[:, :-lag]",
+        "lp[:, 1 : 1 - lag or None] - lp[:, :-lag]",
+        check_series,
+        "of log p",
     ),
     "a dropped candidate chosen": Mutant(
         RACE, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"

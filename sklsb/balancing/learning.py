@@ -22,7 +22,7 @@ log-ratio of neighbour i and p' / p = exp l_i, the objectives are
 The last two bound the asymptotic variance of the indicators of the values from below, by
 Dirichlet forms: the first given the other variables, the second over the run, so it sees variables
 that are tied to others. Both are regularised by 1e-4 times the squared distance of the parameters
-from their start, and minimised in at most 40 iterations.
+from their start, and minimised in at most 40 iterations, or until one gains less than 1e-5.
 
 "kl" and "exact" visit all neighbours. Where that costs more than 16,384 log-ratios per update, the
 chains take turns; where one chain alone costs more, every k-th of its neighbours is visited, with a
@@ -61,9 +61,9 @@ from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
 MIXING = ("flux", "global_flux")
-# Most blocks of the burn-in; each ends with an update of the function, after which the moves of all
-# chains are weighed anew: log-ratios that this may take.
-MOST_UPDATES, _MOST_WEIGHED = 2000, 1 << 32
+# Most blocks of the burn-in, of a function that may sample and of one that does not. Each ends
+# with an update, after which all moves are weighed anew: log-ratios that this may take.
+MOST_UPDATES, FEW_UPDATES, _MOST_WEIGHED = 2000, 400, 1 << 32
 # Log-ratios, over all chains, per evaluation of an enumerated objective and of a flux objective.
 UPDATE_COST, FLUX_COST = 1 << 14, 1 << 17
 # States, and sites, that a flux objective is averaged over.
@@ -72,7 +72,9 @@ FEWEST_STATES, MOST_STATES, FEWEST_SITES = 16, 512, 16
 _BUFFER = 1 << 17
 # Keeps a parameter near its start if the stored states say nothing about it.
 _RIDGE = 1e-4
-_MOST_STEPS = 40
+MOST_STEPS = 40
+# Relative gain of a step of a flux objective, the log of a variance, below which it is minimal.
+_LEAST_STEP = 1e-5
 # Replaces an objective that is not finite: a line search turns back from it.
 _REFUSED = 1e300
 # Values of abs(u) at which the history keeps the even part.
@@ -216,10 +218,13 @@ class Learner:
         return True
 
 
-def _blocks(n_iterations: int, shortest: int, most: int) -> NDArray[np.int64]:
-    n_blocks = min(-(-n_iterations // shortest), most)
-    ends: NDArray[np.int64] = np.linspace(0, n_iterations, n_blocks + 1).astype(np.int64)
-    return ends[1:] - ends[:-1]
+def _blocks(n: int, shortest: int, most: int, growing: bool) -> NDArray[np.int64]:
+    n_blocks = min(-(-n // shortest), most)
+    ends: Any = np.linspace(0, n, n_blocks + 1)
+    if growing and n_blocks:
+        k = np.arange(n_blocks + 1)
+        ends = k + (n - n_blocks) * (k / n_blocks) ** 2
+    return np.diff(ends.astype(np.int64))
 
 
 class _Pairs:
@@ -255,10 +260,11 @@ def n_stored(cost: int) -> int:
 class _Store:
     """States that the chains visit in the second half of the burn-in."""
 
-    def __init__(self, n_states: int, n_chains: int, n_blocks: int):
-        n_times = min(n_blocks - n_blocks // 2, -(-n_states // n_chains))
+    def __init__(self, n_states: int, n_chains: int, lengths: NDArray[np.int64]):
+        first = int((2 * lengths.cumsum() <= lengths.sum()).sum())
+        n_times = min(lengths.size - first, -(-n_states // n_chains))
         self.n_states = n_states
-        self.blocks = set(np.linspace(n_blocks - 1, n_blocks // 2, n_times).astype(int).tolist())
+        self.blocks = set(np.linspace(lengths.size - 1, first, n_times).astype(int).tolist())
         self.parts: list[States] = []
 
     def offer(self, block: int, states: States) -> None:
@@ -272,6 +278,11 @@ class _Store:
         return stored[np.linspace(0, len(stored) - 1, n).astype(int)]
 
 
+def most_updates(ensemble: LearnableEnsemble) -> int:
+    """Return the most updates that a burn-in makes."""
+    return min(MOST_UPDATES, at_once(_MOST_WEIGHED, ensemble.cost * len(ensemble)))
+
+
 def burn_in(
     ensemble: LearnableEnsemble,
     function: BalancingFunction,
@@ -281,23 +292,25 @@ def burn_in(
     learner: Learner | None = None,
     on_block: Callable[[int], None] = lambda n: None,
     draws: States | None = None,
+    most: int = MOST_UPDATES,
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
     The iterations are divided into at most 2,000 blocks, fewer on more than about 100,000
     variables, and of at least eight iterations on the first-order path, where an update takes as
-    long as several steps. At the first iteration of a block the
-    objective and its gradient are evaluated, all its transitions use the same parameters, and at
-    its end the optimiser makes one step.
+    long as several steps; with another ``most``, into so many, the first of them the shortest. At
+    the first iteration of a block the objective and its gradient are evaluated, all its transitions
+    use the same parameters, and at its end the optimiser makes one step.
 
     Without a learner the function stays fixed. ``on_block`` is called with the length of each
     block when it ends. ``draws``, of shape (n_chains, n_iterations, n_sites), receives every state.
     Returns the last function, by which the chains' caches are computed; the history; and at most
     512 states visited in the second half, or the present ones if there are none.
     """
-    most = min(MOST_UPDATES, at_once(_MOST_WEIGHED, ensemble.cost * len(ensemble)))
-    lengths = _blocks(n_iterations, 1 if learner is None else ensemble.update_every, most)
-    store = _Store(n_stored(ensemble.cost), len(ensemble), lengths.size)
+    shortest = 1 if learner is None else ensemble.update_every
+    n_blocks = min(most, most_updates(ensemble))
+    lengths = _blocks(n_iterations, shortest, n_blocks, growing=most < MOST_UPDATES)
+    store = _Store(n_stored(ensemble.cost), len(ensemble), lengths)
     rows: list[tuple[Any, ...]] = []
     done = 0
     # For each block a pair for the objective, then one for each transition.
@@ -446,7 +459,8 @@ def fit_flux(
 
     table = function.table()
     ensemble.start(Balanced(table))
-    options = {"maxiter": _MOST_STEPS} | ({} if most is None else {"maxfun": most})
+    options: dict[str, Any] = {"maxiter": MOST_STEPS, "ftol": _LEAST_STEP}
+    options |= {} if most is None else {"maxfun": most}
     # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
         minimize(shown, function.theta, jac=True, method="L-BFGS-B", options=options)

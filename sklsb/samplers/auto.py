@@ -28,6 +28,7 @@ from sklsb.targets.base import Target
 from sklsb.trials.contest import Contest, Short
 from sklsb.trials.prices import is_on_torch, neighbours, price_of, work_of_fit
 from sklsb.trials.race import Outcome
+from sklsb.trials.reference import listed_at_once
 
 # Place of the streams of the race among those of the purpose "pilot".
 _RACE = 1 << 11
@@ -106,7 +107,7 @@ class _Race(Fit):
             first._fit(target, initial_states)
             before = _Choice(first, self._work(first, _EVALUATIONS * moves))
             before.race()
-            if before.is_clear:
+            if before.is_clear or (listed_at_once(target) and not before.disagree):
                 return before
             if before.again:
                 initial_states = before.states
@@ -370,13 +371,23 @@ class _Choice:
 
     @property
     def needs_tempering(self) -> bool:
-        """Whether the winner disagrees with others, or its chains with each other."""
-        name = self.chosen
-        run = self.contest.entrants[name]
-        if name == "elimination" or run.halves is None or self.target.ratio_cost > 1:
+        """Whether there may be modes that the winner does not leave."""
+        if self._is_sure:
             return False
-        disagree = self.contest.difference(name).sites.size or run.disagree
-        return bool(disagree or self.have_left)
+        return self.disagree or self.have_left
+
+    @property
+    def _is_sure(self) -> bool:
+        none = self.contest.entrants[self.chosen].halves is None
+        return self.chosen == "elimination" or none or self.target.ratio_cost > 1
+
+    @property
+    def disagree(self) -> bool:
+        """Whether the winner disagrees with others, or its chains with each other."""
+        if self._is_sure:
+            return False
+        found = self.contest.difference(self.chosen), self.contest.entrants[self.chosen]
+        return bool(found[0].sites.size or found[1].disagree)
 
     @property
     def have_left(self) -> bool:

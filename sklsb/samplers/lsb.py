@@ -76,9 +76,8 @@ class LSBSampler(BaseSampler):
         Step size of Adam, the optimiser in the burn-in; by default 0.01 for the objective "bound",
         and the function's own for the others.
     pilot : bool, default=True
-        Whether to choose by a pilot run, which takes at most half as many evaluations as the rest
-        of `fit` (after a very short one it cannot run, and the measures in ``candidates_`` are
-        NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto"). Has
+        Whether to choose by a pilot run, which is short on easy targets (after a very short burn-in
+        it cannot run, and the measures in ``candidates_`` are NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto"). Has
         no effect on a fixed function.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is

@@ -33,7 +33,7 @@ from sklsb.exact.elimination.independent import Redraws
 from sklsb.targets.base import States
 from sklsb.trials.draws import some_of
 from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
-from sklsb.trials.race import TRIAL, Outcome, Pool, Race, Runs
+from sklsb.trials.race import TRIAL, Doubt, Outcome, Pool, Race, Runs
 from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
@@ -208,7 +208,7 @@ class Contest(Race):
         for name, ensemble in ensembles.items():
             self.entrants[name] = Entrant(ensemble, self.sites, short)
             self.entrants[name].reference = self.reference
-        super().__init__([*self.entrants.values()], budget, [], None, None)
+        super().__init__([*self.entrants.values()], budget, Doubt(), None, None)
 
     @property
     def evaluations(self) -> int:

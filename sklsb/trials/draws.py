@@ -27,6 +27,8 @@ def draw(
     The acceptance is 0 or NaN where nothing is refused. Of the variables only ``sites`` are kept.
     """
     n_chains, n_sites = chains.chains.x.shape
+    if sites is not None and sites.size == n_sites:
+        sites = None  # of all a copy would take as long as some draws
     x = np.empty((n_chains, n, n_sites if sites is None else sites.size), chains.chains.x.dtype)
     stats = np.empty((n_chains, n, 2))
     most = thin * at_once(_MOST_HELD, n_chains * n_sites)

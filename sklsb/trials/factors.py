@@ -36,6 +36,8 @@ _DRAWS, _BATCHES, _MOST_VALUES = 2048, 32, 1 << 24
 _PIECES = 32
 # Effective draws that count as much as having no factors.
 _PRIOR = 10.0
+# Gain below which factors are not learned; where they won it was 2 or more.
+_LEAST_GAIN = 1.2
 
 
 def flux_factors(seen: Visited, table: Table) -> Array:
@@ -84,12 +86,27 @@ def site_times(x: States, values: tuple[int, ...], n_batches: int) -> tuple[Arra
         return np.maximum(1.0, size * means[0] / means[1]), means[1]
 
 
+def _gain(candidate: Candidate, visited: Visited, of_site: Array) -> float:
+    """Return what factors may gain, where ``of_site`` are times, weighted by variances."""
+    target = visited.target
+    log_w = log_weights(candidate.rule(target), visited.ratios)
+    rate = np.exp(log_w - log_w.max(initial=-np.inf)).mean(axis=0)
+    rate = np.bincount(target.offers.site_of_moves, rate, target.n_sites)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(of_site.sum() * rate.sum() / np.sqrt(of_site * rate).sum() ** 2)
+
+
 def learned_factors(
-    candidate: Candidate, chains: LearnableEnsemble, visited: Visited, budget: float
+    candidate: Candidate,
+    chains: LearnableEnsemble,
+    visited: Visited,
+    budget: float,
+    least_gain: float = 0.0,
 ) -> Candidate:
     """Return a candidate with factors learned by the effective sizes of the sites in runs.
 
     ``budget`` is in evaluations; without enough for a few draws of each variable all factors are 1.
+    If the first run promises no more than ``least_gain``, the candidate itself is returned.
     """
     target, (n_chains, d) = visited.target, chains.chains.x.shape
 
@@ -114,6 +131,9 @@ def learned_factors(
                 pieces.append(draw(chains, min(size, n_draws - begin), length // n_draws)[0])
         time, variance = site_times(np.concatenate(pieces, axis=1), target.values, _BATCHES)
         known = variance > 0.0
+        of_site = np.where(known, time * variance, 0.0)
+        if share == _ROUNDS[0] and _gain(candidate, visited, of_site) < least_gain:
+            return candidate
         if known.any():
             log_time = np.where(known, np.log(time, where=known, out=np.zeros(d)), 0.0)
             centre = float(np.median(log_time[known]))
@@ -138,8 +158,13 @@ def factor_candidates(
     first = plain[f"{prefix}barker"]
     by_flux = replace(first, factors=flux_factors(visited, first.function.table()), of_seen=True)
     found, evaluations = {f"{prefix}barker_by_flux": by_flux.timed(visited)}, 0
+    least = 0.0 if allowed.asks_factors else _LEAST_GAIN
     for k, (name, candidate) in enumerate(plain.items()):
         chains = new_ensemble(k)
-        found[f"{name}_by_ess"] = learned_factors(candidate, chains, visited, budget / len(plain))
+        by_ess = learned_factors(candidate, chains, visited, budget / len(plain), least)
         evaluations += int(chains.chains.evaluations.sum())
+        if by_ess.factors is not None:
+            found[f"{name}_by_ess"] = by_ess
+        elif candidate is first:  # nor would these gain
+            found.clear()
     return found, evaluations

@@ -19,7 +19,7 @@ from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import some_of
-from sklsb.trials.race import Outcome, Race, Runs, places
+from sklsb.trials.race import Doubt, Outcome, Race, Runs, places
 
 Array = NDArray[np.float64]
 # Nats below the best beyond which candidates count as equally bad.
@@ -39,6 +39,7 @@ def compare(
     learned: Sequence[str] = MIXING,
     visited: States | None = None,
     expected: Array | None = None,
+    brief: bool = False,
 ) -> tuple[Outcome, int]:
     """Run all candidates from the same states and compare what their draws are worth.
 
@@ -46,6 +47,7 @@ def compare(
     runs together may evaluate ``budget`` log-ratios. ``robust`` names candidates that are chosen in
     doubt before ``learned`` ones, the first one if nothing is known. ``visited``, (n, n_sites), are
     states of the burn-in, and ``expected`` the logarithms of what moves of each may be worth there.
+    ``brief``, the race ends early on easy targets.
     Returns the outcome, NaN if the budget is too small, and the log-ratios evaluated.
     """
     names = list(candidates)
@@ -53,7 +55,9 @@ def compare(
     sites = some_of(np.arange(ensembles[0].target.n_sites))
     rules = candidates.values()
     runs = [Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
-    race = Race(runs, budget, places(names, robust), visited, expected)
+    doubt = Doubt(places(names, robust), places(names, learned))
+    race = Race(runs, budget, doubt, visited, expected)
+    race.brief = brief
     race.run(on_run)
     outcome = race.outcome(names)._replace(robust=robust, learned=learned)
     return outcome, int(race.spent)

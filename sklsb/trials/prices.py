@@ -96,7 +96,7 @@ PRICES: dict[tuple[str, str], Price] = {
 }
 # fmt: on
 # Of what is in no table, and of an evaluation in the fit of an LSBSampler, which also learns.
-OTHERS, FIT = Price(100.0, 20.0, 0.0), 30.0
+OTHERS, FIT = Price(100.0, 20.0, 0.0), 60.0
 # A fit by first-order steps takes so few of them that a race of its length would settle nothing.
 FITS = 64.0
 # Of a table entry of elimination: 1 with five values, up to 9 with two.

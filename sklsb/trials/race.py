@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from sklsb._kernels.facts import Rule
 from sklsb.balancing.learning import MIXING
@@ -13,6 +14,7 @@ from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST
 from sklsb.trials.draws import draw
+from sklsb.trials.factors import site_times
 from sklsb.trials.prices import OF_JUMP, OF_TRANSITION
 from sklsb.trials.times import FEWEST_KEPT, UNKNOWN, Found, Series, time_of
 
@@ -20,8 +22,12 @@ Array = NDArray[np.float64]
 # Values of sites in the draws kept of a candidate, over all chains.
 _MOST_VALUES = 1 << 21
 _EPS = float(np.finfo(np.float64).eps)
-# Work in the rounds, in units of the first; rounds without an early end.
-_PLAN, _FEWEST_ROUNDS = (1, 1, 2, 4), 3
+# Work in the rounds, in units of the first, and parts of the first; rounds without an early end,
+# but on easy targets.
+_PLAN, _PARTS, _FEWEST_ROUNDS = (1, 1, 2, 4), (0.25, 0.25, 0.5), 3
+# A target is easy if the choice is expected to lose less than this, in logarithms, and if no runs
+# show that some variables are slower than most: by `unlike`, of so many batches.
+_LITTLE, _ALIKE, _BATCHES = 0.08, 1.1, 4
 # Robust candidates that stay in the race, whatever their ranks, unless they are clearly worse.
 _KEPT = 2
 # Pieces of a run in a round; after each it is seen what transitions cost.
@@ -66,20 +72,32 @@ class Outcome(NamedTuple):
         ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
         with np.errstate(all="ignore"):
             error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
-        robust = places(self.names, self.robust)
+        doubt = Doubt(*(places(self.names, some) for some in (self.robust, self.learned)))
+        return self.names[doubt.choice(ess, error)]
+
+
+class Doubt(NamedTuple):
+    """Who is chosen in doubt, and who is not; places among the candidates."""
+
+    robust: Sequence[int] = ()
+    learned: Sequence[int] = ()
+
+    def choice(self, ess: Array, error: Array) -> int:
+        """Return the place of the candidate to keep, see `Outcome.best`."""
+        robust = self.robust
         if not ess.any():
-            return self.names[robust[0] if robust else 0]
+            return robust[0] if robust else 0
         best = int(np.argmax(ess))
         may_be_best = ~clearly_worse(ess, error, best, _SETTLED)
         if may_be_best.sum() == 1:
-            return self.names[best]
+            return best
         lower = np.where(may_be_best, ess * np.exp(-_SETTLED * error), 0.0)
         chosen = int(np.argmax(lower))
         near = [k for k in robust if may_be_best[k] and ess[k] >= np.exp(-_FAR) * ess[best]]
         highest = lower[chosen]
-        if self.names[chosen] in self.learned:
+        if chosen in self.learned:
             highest = max((lower[k] for k in near), default=0.0)
-        return self.names[next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)]
+        return next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)
 
 
 def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
@@ -193,6 +211,17 @@ class Runs:
             moments = np.array([lp.mean(), np.square(lp).mean()])
             self.measured = _Measured(*self.series.distances(), shares, moments, n)
 
+    @property
+    def unlike(self) -> float:
+        """How unlike the times of the sites are: 1 if they are equal, inf if little is known."""
+        if self.series is None or self.series.n < 8 * _BATCHES:
+            return np.inf
+        x, values = self.series.x[:, : self.series.n], self.ensemble.target.values
+        time, variance = site_times(x, values[1:], _BATCHES)
+        time, variance = time[variance > 0.0], variance[variance > 0.0]
+        mean = variance @ np.sqrt(time) / max(variance.sum(), 1e-300)
+        return float(variance @ time / max(variance.sum() * mean**2, 1e-300))
+
 
 class _Measured(NamedTuple):
     """Measurements of one candidate's draws."""
@@ -261,15 +290,17 @@ def _shrunk(ess: Array, error: Array, expected: Array) -> tuple[Array, Array]:
 class Race:
     """The candidates' runs, within a budget."""
 
+    brief = False  # whether an easy target ends it early
+
     def __init__(
         self,
         runs: list[Runs],
         budget: float,
-        robust: list[int],
+        doubt: Doubt,
         visited: States | None,
         expected: Array | None,
     ):
-        self.runs, self.budget, self.robust, self.visited = runs, budget, robust, visited
+        self.runs, self.budget, self.doubt, self.visited = runs, budget, doubt, visited
         self.expected = expected
         self.n_chains = len(runs[0].ensemble)
         self.times = [(UNKNOWN, UNKNOWN)] * len(runs)
@@ -314,15 +345,19 @@ class Race:
     def run(self, on_run: Callable[[float], None]) -> None:
         """Run all rounds."""
         work, plan = self.first_work(), self._plan()
+        parts = [1.0]
+        if self.brief and work * _PARTS[0] > max(run.fewest * run.step_cost for run in self.runs):
+            parts = [*_PARTS]
         n_rounds = 0
         while work:
+            part = parts.pop(0) if parts else 1.0
             left = 0.95 * (self.budget - self.spent) / (self.n_chains * len(self.racing))
-            planned = work * _PLAN[min(n_rounds, len(_PLAN) - 1)]
-            if left < 0.5 * work or not self._round(min(planned, left), on_run):
+            planned = part * work * _PLAN[min(n_rounds, len(_PLAN) - 1)]
+            if left < 0.5 * part * work or not self._round(min(planned, left), on_run):
                 break
-            n_rounds += 1
-            self._drop(plan[min(n_rounds, len(plan) - 1)] - 1)
-            if n_rounds >= _FEWEST_ROUNDS and self._settled():
+            n_rounds += not parts
+            self._drop(plan[min(n_rounds, len(plan) - 1)] - 1 if n_rounds else len(self.runs))
+            if (n_rounds >= _FEWEST_ROUNDS and self._settled()) or (self.brief and self._is_easy()):
                 break
 
     def _round(self, work: float, on_run: Callable[[float], None]) -> bool:
@@ -368,7 +403,7 @@ class Race:
         best = max(self.racing, key=lambda k: ess[k])
         out = clearly_worse(ess, error, best, _DROPPED)
         left = sorted((k for k in self.racing if not out[k]), key=lambda k: -ess[k])
-        robust = [k for k in left if k in self.robust][:_KEPT]
+        robust = [k for k in left if k in self.doubt.robust][:_KEPT]
         self.racing = [*left[:most], *(k for k in robust if k not in left[:most])]
         for k, run in enumerate(self.runs):
             if k not in self.racing:
@@ -382,6 +417,24 @@ class Race:
         best, second = sorted(self.racing, key=lambda k: -ess[k])[:2]
         unsure = _SETTLED * float(np.hypot(error[best], error[second]))
         return bool(np.log(ess[best] / ess[second]) + unsure < _SAME)
+
+    def _is_easy(self) -> bool:
+        """Return whether more rounds would gain little, and errors can be trusted so early.
+
+        Slow variables among many fast ones show in sums over all of them only after long runs.
+        """
+        ess, error = (np.nan_to_num(found[self.racing]) for found in self.measures())
+        if not (ess > 0.0).all() or not (error > 0.0).all():
+            return False
+        places_of = (
+            [self.racing.index(k) for k in some if k in self.racing] for some in self.doubt
+        )
+        ahead = np.log(ess / ess[Doubt(*places_of).choice(ess, error)])
+        z = np.linspace((ahead - 6.0 * error).min(), (ahead + 6.0 * error).max(), 256)
+        below = ndtr((z[:, np.newaxis] - ahead) / error).prod(axis=1)
+        if z[-1] - np.trapezoid(below, z) > _LITTLE:  # the mean of the largest
+            return False
+        return all(self.runs[k].unlike < _ALIKE for k in self.racing)
 
     def outcome(self, names: list[str]) -> Outcome:
         """Return the result."""

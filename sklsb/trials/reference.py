@@ -27,6 +27,8 @@ from sklsb.trials.prices import OF_ENTRY, OF_PAIR, OF_STATE
 _CHEAP = 1 << 17
 # Most bytes of tables, most states, and values of states listed at once.
 _MAX_MEMORY, _MOST_STATES, _AT_ONCE = 2.0**28, 1 << 20, 1 << 16
+# States that are listed in milliseconds.
+_FEW_STATES = 1 << 12
 # Most variables, and entries of the graph, for which elimination is tried.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
 
@@ -46,6 +48,11 @@ class Reference(NamedTuple):
         for c, rng in enumerate(streams.of("start")):
             x[c] = self.draw(rng)
         return x
+
+
+def listed_at_once(target: Target) -> bool:
+    """Whether listing all states takes milliseconds, so that learning could not earn more."""
+    return target.ratio_cost == 1 and np.log(target.n_possible).sum() <= np.log(_FEW_STATES)
 
 
 def _may_be_eliminated(target: Target) -> bool:

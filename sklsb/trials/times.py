@@ -158,13 +158,12 @@ def _distances(x: States, lp: Array, lag: int) -> Array:
     """Return mean distances of draws a lag apart, (n_chains, n_pieces, 2)."""
     n_pieces = max(1, min(_MOST_PIECES, _REPLICATES // len(x), x.shape[1] // 2))
     ends = np.linspace(0, x.shape[1] - lag, n_pieces + 1).astype(int)
-    found = np.empty((len(x), n_pieces, 2))
+    differ = np.empty((len(x), n_pieces))
     for c, one in enumerate(x):
         for k, (a, b) in enumerate(pairwise(ends.tolist())):
-            differ = np.count_nonzero(one[a + lag : b + lag] != one[a:b])
-            change = lp[c, a + lag : b + lag] - lp[c, a:b]
-            found[c, k] = differ / (b - a), 0.5 * np.square(change).mean()
-    return found
+            differ[c, k] = np.count_nonzero(one[a + lag : b + lag] != one[a:b])
+    change = 0.5 * np.add.reduceat(np.square(lp[:, lag:] - lp[:, :-lag]), ends[:-1], axis=1)
+    return np.stack([differ, change], axis=2) / np.diff(ends)[:, np.newaxis]
 
 
 class Found(NamedTuple):

@@ -8,7 +8,15 @@ import numpy as np
 
 from sklsb._system.progress import Progress
 from sklsb.balancing.functions import BalancingFunction, Lipschitz, get_balancing
-from sklsb.balancing.learning import MIXING, OBJECTIVES, Trace, fit_flux, n_stored, name_of
+from sklsb.balancing.learning import (
+    MIXING,
+    MOST_STEPS,
+    OBJECTIVES,
+    Trace,
+    fit_flux,
+    n_stored,
+    name_of,
+)
 from sklsb.balancing.weights import balanced
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
@@ -55,8 +63,9 @@ class Chooser:
     """Learns functions and factors from states that the burn-in visited, and compares them.
 
     The chains of ``ensemble``, at the end of the burn-in, stay where they are; evaluations are
-    counted there. ``most`` bounds the evaluations of an objective of visited states; if they are
-    too few, no function is learned from these.
+    counted there, and with those ``spared`` they say what may be spent. ``limits`` bound, unless
+    None, the evaluations of an objective of visited states, of which no function is learned if they
+    are too few, and what is counted as spent.
     """
 
     def __init__(
@@ -64,8 +73,10 @@ class Chooser:
         algorithm: Algorithm,
         allowed: Allowed,
         ensemble: LearnableEnsemble,
-        most: int | None = None,
+        limits: tuple[int | None, int | None] = (None, None),
+        spared: int = 0,
     ) -> None:
+        (most, self._most_work), self._spared = limits, spared
         self._algorithm, self._params = algorithm, algorithm.params
         self._allowed, self._ensemble, self._most = allowed, ensemble, most
         self._evaluations = dict.fromkeys(("mixing", "factors", "pilot"), 0)
@@ -105,15 +116,20 @@ class Chooser:
         out = {s.name for s in starving}
         out |= neglectful(functions, seen)
         kept = {name: f for name, f in functions.items() if name not in out}
-        candidates = self._candidates(kept, seen, 0.25 * self._counted)
+        candidates = self._candidates(kept, seen, 0.25 * self._work)
         self._done("factors")
-        outcome = self._race(candidates, 0.5 * self._counted, seen)
+        outcome = self._race(candidates, 0.5 * self._work, seen)
         self._done("pilot")
         return Choice(candidates[outcome.best], self._evaluations, starving, traces, outcome)
 
     @property
     def _counted(self) -> int:
         return int(self._ensemble.chains.evaluations.sum())
+
+    @property
+    def _work(self) -> int:
+        work = self._counted + self._spared
+        return work if self._most_work is None else min(work, self._most_work)
 
     def _done(self, part: str) -> None:
         self._evaluations[part], self._looked = self._counted - self._looked, self._counted
@@ -140,8 +156,12 @@ class Chooser:
         progress = Progress(self._params.verbose, "learning to mix", unit="evaluations")
         with stored.threads(), progress:
             for kind in kinds:
+                before = int(stored.chains.evaluations.sum())
                 found = fit_flux(stored, self._initial(kind), kind, progress, most=self._most)
                 functions[kind], traces[kind] = found
+                if self._most is None:
+                    made, n = int(stored.chains.evaluations.sum()) - before, len(found[1].objective)
+                    self._spared += made * max(0, MOST_STEPS - n) // n
         return functions, traces
 
     def _initial(self, kind: str) -> Any:
@@ -173,7 +193,7 @@ class Chooser:
         if not allowed.asks_factors:
             return plain.timed(seen)
         chains = self._copies("factors")(0)
-        budget = max(_LEAST_LOOKED, 0.25 * self._counted)
+        budget = max(_LEAST_LOOKED, 0.25 * self._work)
         found = learned_factors(plain, chains, seen, budget)
         self._count(chains)
         return found
@@ -222,6 +242,7 @@ class Chooser:
                 learned=[name for name, c in candidates.items() if c.learned],
                 visited=seen.states,
                 expected=None if self._params.fast else expected_sizes(candidates, seen),
+                brief=True,
             )
             progress.end(f"{outcome.best} chosen")
         self._ensemble.chains.evaluations[0] += evaluations

@@ -14,13 +14,16 @@ from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, get_balancing
 from sklsb.balancing.learning import (
+    FEW_UPDATES,
     FEWEST_SITES,
     FEWEST_STATES,
     MOST_UPDATES,
+    OBJECTIVES,
     UPDATE_COST,
     History,
     Learner,
     burn_in,
+    most_updates,
     name_of,
     new_learner,
     of_burn_in,
@@ -44,6 +47,7 @@ from sklsb.samplers.gibbs import GibbsSampler
 from sklsb.targets.base import States
 from sklsb.targets.torch import TorchTarget
 from sklsb.trials.candidates import Candidate
+from sklsb.trials.reference import listed_at_once
 from sklsb.trials.starts import Starts, scouted_starts
 
 # Values around a state from which one gradient is much cheaper.
@@ -51,6 +55,9 @@ _MANY_VALUES = 12
 # Fewest transitions of a burn-in by default, however many values of a function each takes; and most
 # of these for learning one function for sampling.
 _FEWEST, _MOST_TO_MIX = 100, 1 << 23
+# Updates of a burn-in, and evaluations by which its trials are measured, where all states can be
+# listed at once.
+_UPDATES_IF_BRIEF, _WORK_IF_BRIEF = 48, 1 << 16
 
 
 class Learning(Algorithm):
@@ -246,6 +253,7 @@ class Learning(Algorithm):
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:
+            begun = int(ensemble.chains.evaluations.sum())
             function, history, visited, draws = self._learn(ensemble, learner, n)
         n_skipped = 0 if learner is None else learner.n_skipped
         # A copy: changing the object passed in must not change a frozen function.
@@ -257,7 +265,13 @@ class Learning(Algorithm):
             "balancing_": moving,
             "history_": burn_in_history(history, target, n_skipped),
         }
-        chooser = Chooser(self, self._allowed, ensemble, self._most_evaluations)
+        made = history.iteration.size
+        spared = 0
+        if learner is not None and made and self._moves_only:
+            learned = int(ensemble.chains.evaluations.sum()) - begun
+            spared = learned * (min(n, most_updates(ensemble)) - made) // made
+        limits = self._most_evaluations, _WORK_IF_BRIEF if listed_at_once(target) else None
+        chooser = Chooser(self, self._allowed, ensemble, limits, spared)
         learned = learner is not None and target.n_sites
         choice = chooser.learned(moving, visited) if learned else chooser.fixed(moving)
         chosen = self._chosen = choice.candidate
@@ -300,6 +314,18 @@ class Learning(Algorithm):
     def may_stay(self) -> bool:
         return self._blocks.kind != "whole"  # redraws of the whole model forget the state
 
+    @property
+    def _moves_only(self) -> bool:
+        """Whether the function of the burn-in is learned for the burn-in alone."""
+        return not self.params.fast and name_of(self.params.objective) not in OBJECTIVES
+
+    @property
+    def _most_updates(self) -> int:
+        """Most updates of the function in the burn-in."""
+        if not self._moves_only:
+            return MOST_UPDATES
+        return _UPDATES_IF_BRIEF if listed_at_once(self.target) else FEW_UPDATES
+
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
     ) -> tuple[BalancingFunction, History, States, States | None]:
@@ -317,6 +343,7 @@ class Learning(Algorithm):
                 learner=learner,
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
+                most=self._most_updates,
             )
         return *found, draws
 
