@@ -427,7 +427,8 @@ def test_history_covers_the_burn_in(target, n_burn_in, objective):
         "mixture", blocks=None, pilot=False, n_burn_in=n_burn_in, objective=objective
     ).fit(target)
     history = sampler.history_
-    blocks = min(n_burn_in, 2000)
+    # Of a function that only moves the chains, where all states can be listed, 48.
+    blocks = min(n_burn_in, 2000 if objective in ("bound", "exact", "kl") else 48)
     sizes = dict(history.sizes)
     assert {name: sizes[name] for name in ("iteration", "chain", "u")} == {
         "iteration": blocks,
@@ -644,7 +645,8 @@ def test_kept_burn_in_is_every_state(target, balancing):
     plain = make(balancing, pilot=False).fit(target, initial_states=states)
     assert untimed(plain.history_).identical(untimed(sampler.history_))
     same_chains(sampler, plain)
-    np.testing.assert_allclose(sampler.history_["lp"].values.T, target.log_prob(x), atol=1e-12)
+    shown = target.log_prob(x[:, sampler.history_["iteration"].values - 1])
+    np.testing.assert_allclose(sampler.history_["lp"].values.T, shown, atol=1e-12)
     # Nor does the pilot change them.
     tried = make(balancing, keep_burn_in=True).fit(target, initial_states=states)
     np.testing.assert_array_equal(tried.burn_in_["x"], warm_up["x"])

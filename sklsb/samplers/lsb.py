@@ -77,8 +77,8 @@ class LSBSampler(BaseSampler):
         and the function's own for the others.
     pilot : bool, default=True
         Whether to choose by a pilot run, which is short on easy targets (after a very short burn-in
-        it cannot run, and the measures in ``candidates_`` are NaN). If not, `sample` uses the function learned by ``objective`` ("flux" for "auto"). Has
-        no effect on a fixed function.
+        it cannot run, and the measures in ``candidates_`` are NaN). If not, `sample` uses the
+        function learned by ``objective`` ("flux" for "auto"). Has no effect on a fixed function.
     lazy : float, default=0.0
         Probability that a transition does nothing. On a flat target a chain with lazy = 0 is
         periodic.
