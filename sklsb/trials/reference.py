@@ -51,8 +51,8 @@ class Reference(NamedTuple):
 
 
 def listed_at_once(target: Target) -> bool:
-    """Whether listing all states takes milliseconds, so that learning could not earn more."""
-    return target.ratio_cost == 1 and np.log(target.n_possible).sum() <= np.log(_FEW_STATES)
+    """Whether listing all states takes about milliseconds, so that learning could not earn more."""
+    return bool(np.log(np.maximum(1, target.n_possible)).sum() <= np.log(_FEW_STATES))
 
 
 def _may_be_eliminated(target: Target) -> bool:
