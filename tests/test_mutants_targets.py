@@ -510,9 +510,9 @@ MUTANTS = {
     ),
     # Functions
     "the way back of a function off by one": Mutant(
-        FUNCTION_VIEW,
-        "return site, np.int64(after), first + before - np.uint64(before > after)",
-        "return site, np.int64(after), first + before",
+        "_kernels/contract.py",
+        "return site, before, after, first + before - np.uint64(before > after)",
+        "return site, before, after, first + before",
         check_function,
         "inverse|kernel|cache|moves",
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sklsb._kernels._jit import contract
+from sklsb._kernels._jit import contract, inlined
 
 
 def scratch_size(view: Any) -> int:
@@ -59,6 +59,16 @@ def first_move(view, site):
     The moves of a site lead to its other values, in increasing order. Views with two values per
     site need not implement it.
     """
+
+
+@inlined
+def change_of(view, chain, move):
+    """Return the site of a move, its value (an index) before and after, and the move back."""
+    site = np.uint64(view.site[move])
+    first, before = first_move(view, site), np.uint64(chain.x[site])
+    after = np.uint64(move) - first
+    after += np.uint64(after >= before)
+    return site, before, after, first + before - np.uint64(before > after)
 
 
 @contract(0)

@@ -101,8 +101,8 @@ def softplus(a):
 
 
 @inlined
-def split_mix(state):
-    """Return the next state (uint64) of the generator SplitMix64, and a uniform number in [0, 1).
+def split_mix_bits(state):
+    """Return the next state (uint64) of the generator SplitMix64, and 64 random bits.
 
     G. L. Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
@@ -110,8 +110,14 @@ def split_mix(state):
     z = state
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
-    z = z ^ (z >> np.uint64(31))
-    return state, np.float64(z >> np.uint64(11)) * 2.0**-53
+    return state, z ^ (z >> np.uint64(31))
+
+
+@inlined
+def split_mix(state):
+    """Return the next state, and a uniform number in [0, 1)."""
+    state, bits = split_mix_bits(state)
+    return state, np.float64(bits >> np.uint64(11)) * 2.0**-53
 
 
 @inlined

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.bits import count
+from sklsb._kernels.numeric import split_mix, split_mix_bits
 
 # Logarithms to base 2 are multiples of 1 / ONE, so sums are exact in any order.
 ONE = 1 << 16
@@ -28,16 +29,6 @@ class Tree(NamedTuple):
     cost: NDArray[np.int64]  # (nodes,) log2 of the entries of the joined table
     log_k: NDArray[np.int64]  # (words,) log2 of the number of values
     random: NDArray[np.uint64]  # (1,) state of the random numbers
-
-
-@inlined
-def _random(state):
-    """Draw 64 random bits, by SplitMix64."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @inlined
@@ -69,7 +60,7 @@ def rotate(tree, beta, n_moves):
     n_leaves = (tree.left.size + 1) // 2
     n_inner = np.uint64(tree.left.size - n_leaves)
     for _ in range(n_moves):
-        z = _random(tree.random)
+        tree.random[0], z = split_mix_bits(tree.random[0])
         p = n_leaves + np.int64(((z >> np.uint64(32)) * n_inner) >> np.uint64(32))
         q, c = tree.left[p], tree.right[p]
         if q < n_leaves or (c >= n_leaves and z & np.uint64(1)):
@@ -87,7 +78,7 @@ def rotate(tree, beta, n_moves):
             above += tree.log_k[w] * np.int64(count(kept | rest))
         worse = _log_sum(below, above) - _log_sum(tree.cost[q], tree.cost[p])
         if worse > 0:
-            u = np.float64(_random(tree.random) >> np.uint64(11)) * 2.0**-53
+            tree.random[0], u = split_mix(tree.random[0])
             if u >= math.exp(-beta / ONE * worse):
                 continue
         tree.left[q], tree.right[q], tree.left[p], tree.right[p] = a, c, q, b

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, implements, inlined, interpreted
 from sklsb._kernels.contract import (
+    change_of,
     first_move,
     flip,
     forget_way,
@@ -142,17 +143,6 @@ _call: Any = _call_by_ctypes if interpreted() else _call_compiled
 
 
 @inlined
-def _site_change(view, chain, move):
-    """Return the site of a move, the value after it, and the inverse move."""
-    site = np.uint64(view.site[move])
-    first = view.first_move[site]
-    before = np.uint64(chain.x[site])
-    after = np.uint64(move) - first
-    after += np.uint64(after >= before)
-    return site, np.int64(after), first + before - np.uint64(before > after)
-
-
-@inlined
 def _slot(chain):
     """Return the place in the table for the present state: its values, then the state plus 1.
 
@@ -211,8 +201,8 @@ def _log_ratio(view, chain, move):
 
 @implements(flip, FunctionView)
 def _flip(view, chain, move):
-    site, after, inverse = _site_change(view, chain, move)
-    chain.x[site] = after
+    site, _, after, inverse = change_of(view, chain, move)
+    chain.x[site] = np.int64(after)
     _evaluate(view, chain)
     return inverse
 
@@ -311,7 +301,8 @@ def _site_log_ratio(view, chain, move):
     here = log_prob(view, chain)
     scratch = chain.scratch
     known, _, values = _places(chain)
-    site, after, _ = _site_change(view, chain, move)
+    site, _, value, _ = change_of(view, chain, move)
+    after = np.int64(value)
     if scratch[known + 2] != np.int64(site) + 1:
         scratch[known + 2] = np.int64(site) + 1
         n_moves = view.first_move[site + np.uint64(1)] - view.first_move[site]
@@ -332,7 +323,8 @@ def _site_log_ratio(view, chain, move):
 def _flip_site(view, chain, move):
     scratch = chain.scratch
     known, changes, values = _places(chain)
-    site, after, inverse = _site_change(view, chain, move)
+    site, _, value, inverse = change_of(view, chain, move)
+    after = np.int64(value)
     depth = scratch[known + 4]
     last = changes + 2 * (depth - 1)
     here = scratch[known + 1] if scratch[known] != 0 else _BITS_OF_NAN

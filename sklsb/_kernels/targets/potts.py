@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import implements, inlined
-from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_ratio
+from sklsb._kernels._jit import implements
+from sklsb._kernels.contract import change_of, first_move, flip, init_cache, log_prob, log_ratio
 
 
 class PottsView(NamedTuple):
@@ -26,15 +26,6 @@ class PottsView(NamedTuple):
         return self.field.size
 
 
-@inlined
-def _potts_change(view, chain, move):
-    """Return the site of a move, its value before and after."""
-    site = np.uint64(view.site[move])
-    before = np.uint64(chain.x[site])
-    after = np.uint64(move) - site * np.uint64(view.field.shape[1] - 1)
-    return site, before, after + np.uint64(after >= before)
-
-
 @implements(init_cache, PottsView)
 def _init_cache(view, chain):
     values = np.uint64(view.field.shape[1])
@@ -47,7 +38,7 @@ def _init_cache(view, chain):
 
 @implements(log_ratio, PottsView)
 def _log_ratio(view, chain, move):
-    site, before, after = _potts_change(view, chain, move)
+    site, before, after, _ = change_of(view, chain, move)
     first = site * np.uint64(view.field.shape[1])
     gained = chain.cache[first + after] - chain.cache[first + before]
     return (view.field[site, after] - view.field[site, before]) + view.unit[site] * gained
@@ -55,14 +46,14 @@ def _log_ratio(view, chain, move):
 
 @implements(flip, PottsView)
 def _flip(view, chain, move):
-    site, before, after = _potts_change(view, chain, move)
+    site, before, after, back = change_of(view, chain, move)
     values = np.uint64(view.field.shape[1])
     chain.x[site] = np.int64(after)
     for n in range(view.neighbour_start[site], view.neighbour_start[site + np.uint64(1)]):
         first = np.uint64(view.neighbour[n]) * values
         chain.cache[first + before] -= view.coupling[n]
         chain.cache[first + after] += view.coupling[n]
-    return site * (values - np.uint64(1)) + (before - np.uint64(before > after))
+    return back
 
 
 @implements(first_move, PottsView)
