@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction
-from sklsb.balancing.weights import balanced, log_typical_rate
+from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
@@ -19,6 +20,8 @@ Array = NDArray[np.float64]
 # Jumps of a transition, on average, if they are cheap: then the transition itself counts. If each
 # changes more log-ratios than the second number, draws one jump apart lose nothing.
 _JUMPS, _CHEAP = 4, 64
+# Standard deviation of the rates, over their mean, of which nothing is lost without jumps.
+_ALIKE = 0.08
 # Chosen in doubt, also with jumps; with factors if all candidates have them.
 ROBUST = ("barker", "sqrt")
 
@@ -74,6 +77,13 @@ class Visited:
     def of(cls, stored: LearnableEnsemble) -> "Visited":
         """Take the present states of an ensemble."""
         return cls(stored.target, stored.chains.x, stored.proposal_log_ratios())
+
+    @property
+    def left_alike(self) -> bool:
+        """Whether all states are left at nearly the same rate: then jumps move as steps do."""
+        log_rate = logsumexp(log_weights(balanced(self.target, FIXED["barker"]()), self.ratios), 1)
+        rate = np.exp(log_rate - log_rate.max(initial=-np.inf))
+        return bool(rate.std() < _ALIKE * rate.mean())
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ _DRAWS, _BATCHES, _MOST_VALUES = 2048, 32, 1 << 24
 _PIECES = 32
 # Effective draws that count as much as having no factors.
 _PRIOR = 10.0
-# Gain below which factors are not learned; where they won it was 2 or more.
-_LEAST_GAIN = 1.2
+# Gain below which factors are not learned: where they won it was 2 or more.
+LEAST_GAIN = 1.2
 
 
 def flux_factors(seen: Visited, table: Table) -> Array:
@@ -86,27 +86,50 @@ def site_times(x: States, values: tuple[int, ...], n_batches: int) -> tuple[Arra
         return np.maximum(1.0, size * means[0] / means[1]), means[1]
 
 
-def _gain(candidate: Candidate, visited: Visited, of_site: Array) -> float:
-    """Return what factors may gain, where ``of_site`` are times, weighted by variances."""
-    target = visited.target
-    log_w = log_weights(candidate.rule(target), visited.ratios)
+def promised_gain(chains: LearnableEnsemble, visited: Visited, budget: float) -> float:
+    """Return what factors may gain, by the times of the sites in a run of steps by Barker.
+
+    It is infinite where the budget, in evaluations, is too small to tell.
+    """
+    target, rule = visited.target, Candidate(FIXED["barker"]()).rule(visited.target)
+    chains.start(rule)
+    found = _times(chains, int(budget / (len(chains) * max(1.0, chains.step_cost))), budget)
+    if found is None:
+        return np.inf
+    log_w = log_weights(rule, visited.ratios)
     rate = np.exp(log_w - log_w.max(initial=-np.inf)).mean(axis=0)
     rate = np.bincount(target.offers.site_of_moves, rate, target.n_sites)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(of_site.sum() * rate.sum() / np.sqrt(of_site * rate).sum() ** 2)
+    of_site = np.where(found[1] > 0.0, found[0] * found[1], 0.0)
+    whole = np.sqrt(of_site * rate).sum() ** 2
+    return float(of_site.sum() * rate.sum() / whole) if whole else np.inf
+
+
+def _times(chains: LearnableEnsemble, length: int, budget: float) -> tuple[Array, Array] | None:
+    """Run chains; return the times of the sites, in draws, and their variances.
+
+    None if there are too few draws, or if they cost twice the budget, in a mode of faster moves.
+    """
+    n_chains, d = chains.chains.x.shape
+    n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
+    if n_draws < 2 * _BATCHES:
+        return None
+    pieces: list[States] = []
+    size = -(-n_draws // _PIECES)
+    with chains.threads():
+        for begin in range(0, n_draws, size):
+            if chains.chains.evaluations.sum() > 2.0 * budget:
+                return None
+            pieces.append(draw(chains, min(size, n_draws - begin), length // n_draws)[0])
+    x = np.concatenate(pieces, axis=1)
+    return site_times(x, chains.target.values, _BATCHES)
 
 
 def learned_factors(
-    candidate: Candidate,
-    chains: LearnableEnsemble,
-    visited: Visited,
-    budget: float,
-    least_gain: float = 0.0,
+    candidate: Candidate, chains: LearnableEnsemble, visited: Visited, budget: float
 ) -> Candidate:
     """Return a candidate with factors learned by the effective sizes of the sites in runs.
 
     ``budget`` is in evaluations; without enough for a few draws of each variable all factors are 1.
-    If the first run promises no more than ``least_gain``, the candidate itself is returned.
     """
     target, (n_chains, d) = visited.target, chains.chains.x.shape
 
@@ -118,25 +141,16 @@ def learned_factors(
     n = int(budget / (n_chains * max(1.0, chains.step_cost)))  # changes of each chain
     for share in _ROUNDS:
         length = int(share * n) // (jumps_of_transition(target) if candidate.jumps else 1)
-        n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
-        if n_draws < 2 * _BATCHES:
-            return with_factors(log_s)
         chains.start(with_factors(log_s).rule(target))
-        pieces: list[States] = []
-        size = -(-n_draws // _PIECES)
-        with chains.threads():
-            for begin in range(0, n_draws, size):
-                if chains.chains.evaluations.sum() > 2.0 * budget:  # in a mode of faster moves
-                    return with_factors(log_s - log_s.mean())
-                pieces.append(draw(chains, min(size, n_draws - begin), length // n_draws)[0])
-        time, variance = site_times(np.concatenate(pieces, axis=1), target.values, _BATCHES)
+        found = _times(chains, length, budget)
+        if found is None:
+            break
+        time, variance = found
         known = variance > 0.0
-        of_site = np.where(known, time * variance, 0.0)
-        if share == _ROUNDS[0] and _gain(candidate, visited, of_site) < least_gain:
-            return candidate
         if known.any():
             log_time = np.where(known, np.log(time, where=known, out=np.zeros(d)), 0.0)
             centre = float(np.median(log_time[known]))
+            n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
             effective = n_chains * n_draws / np.exp(centre)
             trust = 0.5 * effective / (effective + _PRIOR)
             log_s = log_s + np.where(known, trust * (log_time - centre), 0.0)
@@ -158,13 +172,8 @@ def factor_candidates(
     first = plain[f"{prefix}barker"]
     by_flux = replace(first, factors=flux_factors(visited, first.function.table()), of_seen=True)
     found, evaluations = {f"{prefix}barker_by_flux": by_flux.timed(visited)}, 0
-    least = 0.0 if allowed.asks_factors else _LEAST_GAIN
     for k, (name, candidate) in enumerate(plain.items()):
         chains = new_ensemble(k)
-        by_ess = learned_factors(candidate, chains, visited, budget / len(plain), least)
+        found[f"{name}_by_ess"] = learned_factors(candidate, chains, visited, budget / len(plain))
         evaluations += int(chains.chains.evaluations.sum())
-        if by_ess.factors is not None:
-            found[f"{name}_by_ess"] = by_ess
-        elif candidate is first:  # nor would these gain
-            found.clear()
     return found, evaluations

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,12 +31,19 @@ from sklsb.trials.candidates import (
     robust_candidates,
 )
 from sklsb.trials.draws import draw
-from sklsb.trials.factors import factor_candidates, learned_factors
+from sklsb.trials.factors import (
+    LEAST_GAIN,
+    factor_candidates,
+    learned_factors,
+    promised_gain,
+)
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
 from sklsb.trials.race import Outcome
 
 # Evaluations that factors may always take.
 _LEAST_LOOKED = 1 << 18
+# Place of the streams, and share of the evaluations, by which it is seen whether factors may gain.
+_TO_LOOK, _SHARE_TO_LOOK = 2, 0.05
 # Evaluations of an objective without which nothing is learned.
 FEWEST_EVALUATIONS = 4
 
@@ -175,13 +183,20 @@ class Chooser:
         self, functions: Mapping[str, BalancingFunction], seen: Visited, budget: float
     ) -> dict[str, Candidate]:
         """Return what the pilot compares."""
-        allowed = self._allowed
-        found = {} if allowed.asks_factors else plain_candidates(allowed, functions, seen)
+        allowed, more = self._allowed, dict[str, Candidate]()
         if allowed.by_site and not self._params.fast:
-            more, evaluations = factor_candidates(allowed, seen, self._copies("factors"), budget)
-            self._ensemble.chains.evaluations[0] += evaluations
-            found |= more
-        return found
+            copies, gain = self._copies("factors"), np.inf
+            if not allowed.asks_factors:
+                chains = copies(_TO_LOOK)
+                gain = promised_gain(chains, seen, _SHARE_TO_LOOK * budget)
+                self._count(chains)
+            if gain >= LEAST_GAIN:
+                more, evaluations = factor_candidates(allowed, seen, copies, budget)
+                self._ensemble.chains.evaluations[0] += evaluations
+            elif allowed.steps and seen.left_alike:
+                allowed = replace(allowed, jumps=False)
+        plain = {} if allowed.asks_factors else plain_candidates(allowed, functions, seen)
+        return plain | more
 
     def _without_pilot(self, function: BalancingFunction, seen: Visited | None = None) -> Candidate:
         """Return the way to sample with a function that is not compared with others."""
