@@ -383,8 +383,9 @@ def check_fast_objectives(package):
         tests.test_kernels_give_the_bound_of_torch_alone(name)
 
 
-def check_shared_evaluations(package):
-    anew("test_torch").test_a_step_takes_what_the_objective_evaluated(1, 0.0, 1)
+def check_counted_evaluations(package):
+    tests = anew("test_torch")
+    tests.test_what_the_objective_evaluates_is_counted_and_moves_nothing(1, 0.0)
 
 
 def check_fast_potts(package):
@@ -428,7 +429,7 @@ TORCH_CHECKS = [
     check_fast_thrice,
     check_fast_rows,
     check_fast_objectives,
-    check_shared_evaluations,
+    check_counted_evaluations,
     check_fast_potts,
     check_torch_chain,
     check_torch_potts,
@@ -891,25 +892,18 @@ MUTANTS = {
         check_fast_objectives,
         ".",
     ),
-    "a step that takes what other moves lead to": Mutant(
+    "states of refused moves on torch": Mutant(
         COMPILED,
-        "or not np.array_equal(ahead.move, move)",
-        "",
-        check_shared_evaluations,
-        "other moves are proposed",
+        "step.restore(accepts, x, there.x.numpy())",
+        "pass",
+        check_fast_chain,
+        ".",
     ),
-    "a step that takes what was evaluated at other states": Mutant(
-        COMPILED,
-        "self._ahead: _Ahead | None = None",
-        'self._ahead: _Ahead | None = getattr(self, "_ahead", None)',
-        check_shared_evaluations,
-        "moves of other states are proposed",
-    ),
-    "shared evaluations counted twice": Mutant(
+    "evaluations of an objective that are not counted": Mutant(
         FAST_ENSEMBLE,
-        "n_transitions - walkers.n_spared",
-        "n_transitions",
-        check_shared_evaluations,
+        "self.chains.evaluations[:] += found.evaluations",
+        "pass",
+        check_counted_evaluations,
         ".",
     ),
     "pairs of a Potts model on torch counted twice": Mutant(

@@ -25,18 +25,6 @@ class _Reached(NamedTuple):
     log_ratio: NDArray[np.float64]  # log p there less log p here
     ratios: Tensor
 
-    def rows(self, span: slice) -> "_Reached":
-        """Return some of them."""
-        carried = tuple(part[span] for part in self.carried)
-        return _Reached(self.x[span], carried, self.log_ratio[span], self.ratios[span])
-
-
-class _Ahead(NamedTuple):
-    """What an objective evaluated at the present states, for a step that proposes the same."""
-
-    move: NDArray[np.int64]  # (n_chains, 1)
-    reached: _Reached
-
 
 class CompiledWalkers(Walkers):
     """Walkers whose state and scratch are in memory that torch and NumPy share."""
@@ -58,7 +46,6 @@ class CompiledWalkers(Walkers):
 
     def _forget(self) -> None:
         self._last: tuple[State, step.Weighed] | None = None  # a state, and its arrays
-        self._ahead: _Ahead | None = None
 
     def part(self, span: slice) -> "CompiledWalkers":
         """Return some of the chains, which another thread may move until `join`."""
@@ -67,8 +54,6 @@ class CompiledWalkers(Walkers):
         mine = tuple(one[span] for one in carried)
         made.state = State(x[span], mine, *(one[span] for one in rest))
         made._forget()
-        if self._ahead is not None:
-            made._ahead = _Ahead(self._ahead.move[span], self._ahead.reached.rows(span))
         made.moved, made.acceptance = self.moved[span], self.acceptance[span]
         weighing = self.weighing
         logs = weighing.scratch.logs
@@ -82,7 +67,6 @@ class CompiledWalkers(Walkers):
         x, carried, *rest = (list(column) for column in columns)
         own = tuple(torch.cat(ones) for ones in zip(*carried, strict=True))
         self.state = State(torch.cat(x), own, *(torch.cat(ones) for ones in rest))
-        self.n_spared = parts[0].n_spared  # all parts spare the same steps
         self._forget()
 
     def _scratch(self, n: int) -> None:
@@ -131,11 +115,8 @@ class CompiledWalkers(Walkers):
         return found
 
     def look(self, moves: list[NDArray[np.int64]]) -> Looked:
-        """Return the states that moves of each chain lead to, in the order of the moves.
-
-        A step of single moves does not evaluate those again, if it proposes the same.
-        """
-        n, move, here = len(self), np.concatenate(moves), self.state
+        """Return the states that moves of each chain lead to, in the order of the moves."""
+        move, here = np.concatenate(moves), self.state
         x, *carried = (torch.cat([part] * len(moves)) for part in (here.x, *here.carried))
         y, (site, back) = np.empty_like(x.numpy()), np.empty((2, len(move), 1), dtype=np.int64)
         step.make(x.numpy(), move[:, None], *self._numbering, y, site, back)
@@ -143,8 +124,6 @@ class CompiledWalkers(Walkers):
             there = self._reach(x, tuple(carried), y, torch.from_numpy(site))
         found = self._room(there.ratios)
         step.weigh(self.weighing, found)
-        if not self.lazy:
-            self._ahead = _Ahead(move[:n, None], there.rows(slice(n)))
         return Looked(move, back[:, 0], there.log_ratio, found)
 
     def _reach(
@@ -177,9 +156,7 @@ class CompiledWalkers(Walkers):
             self._sites = torch.from_numpy(site)
         drawn, accepts = self._drawn, self._accepts
         step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
-        there = self._looked_ahead(drawn.move)
-        if there is None:
-            there = self._reach(state.x, state.carried, y, self._sites)
+        there = self._reach(state.x, state.carried, y, self._sites)
         new = self._room(there.ratios)
         sums = *self._sums, accepts
         given = self.weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
@@ -190,14 +167,6 @@ class CompiledWalkers(Walkers):
         weights = (torch.from_numpy(part) for part in new[1:])
         self.state = State(there.x, there.carried, there.ratios, *weights)
         self._last = self.state, new
-
-    def _looked_ahead(self, move: NDArray[np.int64]) -> _Reached | None:
-        """Return the states that these moves lead to, if they were looked at."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or not np.array_equal(ahead.move, move):
-            return None
-        self.n_spared += 1
-        return ahead.reached
 
 
 def _rows(values: Tensor) -> NDArray[np.generic]:

@@ -263,7 +263,6 @@ class FastEnsemble(LearnableEnsemble):
         padded = moves.existing.size < moved.shape[1] - 1
         existing = moves.existing if padded else slice(moves.existing.size)  # which is faster
         moved[:, existing] = self.chains.moved
-        walkers.n_spared = 0
         walkers.moved.copy_(self._tensor(moved))
         walkers.acceptance.zero_()
         try:
@@ -274,7 +273,7 @@ class FastEnsemble(LearnableEnsemble):
             np.take(self._values, x, out=self.chains.x, mode="clip")  # valid, so faster
             self.chains.moved[:] = walkers.moved.cpu().numpy()[:, existing]
             self.chains.acceptance[:, 0] += walkers.acceptance.cpu().numpy()
-        self.chains.evaluations[:] += n_transitions - walkers.n_spared
+        self.chains.evaluations[:] += n_transitions
         walkers.model.check()
 
     def _numbers(self, walkers: Walkers, uniforms: Array) -> Iterator[Any]:

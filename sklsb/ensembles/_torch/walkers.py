@@ -52,14 +52,12 @@ class State(NamedTuple):
 class Walkers:
     """The present states of chains on a device, and the step that moves them.
 
-    ``n_spared`` counts the steps that took what an objective had evaluated.
-
     ``moved``, (n_chains, padded moves + 1), marks the moves made so far, in the last column none;
     ``acceptance`` sums the acceptance probabilities.
     """
 
     def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
-        self.lazy, self.n_spared = 0.0, 0
+        self.lazy = 0.0
         self.model = model
         self.device = model.device
         self.moves = PaddedMoves(target, self.model.n_moves_per_site, self.device)

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.tempering.lift import Conditionals, lift
 from sklsb.exact.elimination.blocks import neighbours
-from sklsb.exact.elimination.reduce import Factor, Reduced, absorb, no_state, prune, strike
+from sklsb.exact.elimination.reduce import (
+    Factor,
+    Reduced,
+    absorb,
+    no_state,
+    prune,
+    spread_over,
+    strike,
+)
 from sklsb.exact.precision import rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
@@ -44,7 +52,7 @@ class Core:
         joined, factors = _sum_out(model, order)
         if any(not factor.table.max() > -np.inf for factor in factors):
             raise no_state(target, None)
-        joined = [(b.variable, _turned(b.factor, b.variable, model)) for b in model.barren] + joined
+        joined = [(b.variable, _turned(b.factor, b.variable)) for b in model.barren] + joined
         gone = {v for v, _ in joined}
         self.sites = np.array(
             [i for i, v in enumerate(model.values) if v.size > 1 and i not in gone], dtype=np.int64
@@ -149,7 +157,7 @@ def _sum_out(model: Reduced, order: list[int]) -> tuple[list[tuple[int, Factor]]
         scope = sorted({u for factor in mine for u in factor.scope} - {v})
         table = np.zeros([int(sizes[u]) for u in (*scope, v)])
         for factor in mine:
-            table = table + _spread(factor, (*scope, v), sizes)
+            table = table + spread_over((*scope, v), factor)
         joined.append((v, Factor((*scope, v), table)))
         new = len(model.factors) + len(joined)
         for f in of.pop(v):
@@ -162,18 +170,10 @@ def _sum_out(model: Reduced, order: list[int]) -> tuple[list[tuple[int, Factor]]
     return joined, scoped + [factor for factor in left.values() if not factor.scope]
 
 
-def _spread(factor: Factor, scope: tuple[int, ...], sizes: NDArray[np.int64]) -> Array:
-    """Return a table with the axes of a larger scope, new ones of length 1."""
-    order = sorted(range(len(factor.scope)), key=lambda axis: scope.index(factor.scope[axis]))
-    shape = [int(sizes[u]) if u in factor.scope else 1 for u in scope]
-    spread: Array = factor.table.transpose(order).reshape(shape)
-    return spread
-
-
-def _turned(factor: Factor, variable: int, model: Reduced) -> Factor:
+def _turned(factor: Factor, variable: int) -> Factor:
     """Move a variable to the last axis."""
     scope = (*(v for v in factor.scope if v != variable), variable)
-    return Factor(scope, _spread(factor, scope, model.sizes))
+    return Factor(scope, spread_over(scope, factor))
 
 
 def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
