@@ -31,8 +31,7 @@ temperatures belong to ParallelTempering(betas=...). <- betas;
 draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;
 field has one entry for each value, along its last axis. <- n_states;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
-networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts;
-fit(X, y, sample_weight=...) says how often each row was observed. <- class_weight""")
+networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts""")
 _ATTRIBUTES = _table("""exact.marginals(target, evidence=...) <- query infer;
 exact.most_likely(target) <- map map_query mpe argmax; sklsb.plot.traces(draws) <- plot plot_trace;
 exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z;

@@ -304,6 +304,11 @@ def test_selectors_names_and_pickles():
     table = model.summary()
     assert table.index[0] == "gene4"
     assert table.loc["gene3", "mcse"] == model.inclusion_mcse_[3]
+    assert "odds_ratio" not in table
+    in_units = model.summary(standardized=True)["mean"] / table["mean"]
+    np.testing.assert_allclose(in_units["gene3"], X[:, 3].std())
+    with pytest.raises(ValueError, match="there are odds of classes only"):
+        model.plot.coefficients(odds_ratios=True)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(frame, return_std=True), model.predict(frame, True))
     line = make_pipeline(

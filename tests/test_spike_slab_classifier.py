@@ -349,6 +349,77 @@ def test_in_pipelines():
     assert chosen.score(X, y) > 0.6
 
 
+def test_weights_of_classes_multiply_odds():
+    X, y = data(n=200)
+    labels = np.where(y, "ill", "well")  # "ill" is the first class
+    plain = fitted(X, labels, class_weight=None)
+    balanced = fitted(X, labels, class_weight="balanced")
+    given = fitted(X, labels, class_weight={"ill": 4.0})
+    np.testing.assert_array_equal(plain.coef_, balanced.coef_)
+    np.testing.assert_array_equal(plain.inclusion_probabilities_, given.inclusion_probabilities_)
+    ratio = (labels == "ill").sum() / (labels == "well").sum()
+    for other, shift in ((balanced, np.log(ratio)), (given, -np.log(4.0))):
+        np.testing.assert_allclose(other.intercept_ - plain.intercept_, shift)
+        for estimator in ("mpm", "hpm"):
+            off = other.decision_function(X, estimator) - plain.decision_function(X, estimator)
+            np.testing.assert_allclose(off, shift)
+        draws = [model.sample_posterior(40).posterior["intercept"] for model in (other, plain)]
+        np.testing.assert_allclose(draws[0] - draws[1], shift)
+    # As if classes had been seen so often: the intercept is that of weighted likelihood, nearly.
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(4000, 2))
+    rare = rng.random(4000) < expit(-3.0 + Z[:, 0])
+    found = fitted(Z, rare, class_weight="balanced")
+    sure = LogisticRegression(C=1e6, class_weight="balanced").fit(Z, rare)
+    assert abs(found.intercept_[0] - sure.intercept_[0]) < 0.15
+    counts = fitted(X, 3 * y, None, 3, class_weight={0: 2.0, 1: 2.0})
+    np.testing.assert_array_equal(counts.intercept_, fitted(X, 3 * y, None, 3).intercept_)
+    for wrong in ("even", {"ill": 1.0, "dead": 2.0}, 3.0, {"ill": 0.0}):
+        with pytest.raises(ValueError, match="class_weight"):
+            fitted(X, labels, class_weight=wrong)
+
+
+def test_coefficients_that_can_be_compared():
+    X, y = data(n=300)
+    unit = np.array([1.0, 10.0, 0.01, 3.0, 1.0])
+    found = fitted(X * unit, y, always=[0])
+    table, own = found.summary(), found.summary(standardized=True)
+    np.testing.assert_allclose(found.scale_, (X * unit).std(axis=0))
+    scale = pd.Series(found.scale_)[own.index]
+    for name in ("mean", "sd", "if_included"):
+        np.testing.assert_allclose(own[name], table[name] * scale)
+    np.testing.assert_allclose(table["odds_ratio"], np.exp(table["if_included"]))
+    np.testing.assert_allclose(own["odds_ratio"], np.exp(own["if_included"]))
+    plain = fitted(X, y, always=[0]).summary(standardized=True)
+    np.testing.assert_allclose(plain["mean"][own.index].to_numpy(), own["mean"], atol=0.03)
+    weighted = fitted(sparse.csr_array(X), y, np.arange(300) % 3)
+    np.testing.assert_allclose(
+        weighted.scale_, np.repeat(X, np.arange(300) % 3, axis=0).std(axis=0)
+    )
+    axis = found.plot.coefficients(standardized=True)
+    assert axis.get_xlabel() == "coefficient of one standard deviation"
+    axis = found.plot.coefficients(odds_ratios=True, n=2)
+    assert (axis.get_xscale(), axis.get_xlabel()) == ("log", "odds ratio")
+    middle = axis.lines[0].get_xdata()
+    np.testing.assert_allclose(middle.astype(float), np.exp(table["mean"].iloc[1::-1]))
+    legend = found.plot.models().get_legend().get_texts()
+    assert [text.get_text() for text in legend] == ["in the model", "left out"]
+    pyplot.close("all")
+
+
+def test_a_narrow_slab_is_told():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 8))
+    y = rng.random(300) < expit(X[:, 0])
+    with pytest.warns(ModelWarning, match=r"at least 0\.\d+.* slab_sd=0\.1 .* larger slab_sd"):
+        fitted(X, y, slab_sd=0.1)
+    with pytest.warns(ModelWarning, match="slab_sd=10 .* such as 100, or expected_size"):
+        fitted(X / 100.0, y, slab_sd=10.0, standardize=False)
+    fitted(X, y)
+    fitted(X[:70], y[:70], slab_sd=0.1)
+    fitted(X[:, :4], y, slab_sd=0.1)
+
+
 def test_data_frames():
     X, y = data(n=300)
     frame = pd.DataFrame(X, columns=list("abcde"))

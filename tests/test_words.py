@@ -71,7 +71,7 @@ KEYWORDS = {
     "MarkovNetwork(cpds={})": "MarkovNetwork.from_tables",
     "SpikeSlabRegressor(seed=0)": "'random_state'",
     "SpikeSlabRegressor(prior_inclusion=0.1)": "'inclusion_prior'",
-    "SpikeSlabClassifier(class_weight='balanced')": "sample_weight",
+    "SpikeSlabClassifier(class_weights='balanced')": "'class_weight'",
     "anneal(SPINS, num_sweeps=100)": "'n_sweeps'",
     "anneal(SPINS, num_reads=100)": "anneal(n_chains=...)",
     "anneal(SPINS, time_limit=5)": "'seconds'",

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.feature_selection import SelectorMixin
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb._kernels.selection import state as places
@@ -193,6 +194,11 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
 
     # ------------------------------------------------------------- fit
 
+    def _keep_scale(self, X: Any, weight: Any) -> None:
+        """Set the standard deviations of the columns."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.scale_ = StandardScaler(with_mean=False).fit(X, sample_weight=weight).scale_
+
     def _run(self, problem: Problem, kind: type[Chain], power: float = 1.0) -> Search:
         """Run chains on a problem, under a power of the likelihood."""
         warn_of_duplicates(problem, self._names())
@@ -335,25 +341,35 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         mask = self.inclusion_probabilities_ >= threshold
         return np.flatnonzero(mask) if indices else mask
 
-    def summary(self) -> Any:
+    def summary(self, standardized: bool = False) -> Any:
         """Return a table of the columns, the most probable first.
+
+        Parameters
+        ----------
+        standardized : bool, default=False
+            Whether coefficients are for columns divided by their standard deviations, ``scale_``,
+            and so can be compared; by default they are for the columns as given.
 
         Returns
         -------
         pandas.DataFrame
             By column: ``probability`` of inclusion and its ``mcse``; ``mean`` and ``sd`` of the
             coefficient over all models; its mean ``if_included`` and the probability that it is
-            ``positive`` then.
+            ``positive`` then. Of classes also the ``odds_ratio`` exp(if_included): by how much one
+            unit more multiplies the odds of the second class.
         """
         check_is_fitted(self)
+        unit = self.scale_ if standardized else 1.0
+        odds = {"odds_ratio": np.exp(self.coef_conditional_ * unit)} if is_classifier(self) else {}
         frame = pd.DataFrame(
             {
                 "probability": self.inclusion_probabilities_,
                 "mcse": self.inclusion_mcse_,
-                "mean": self.coef_.ravel(),
-                "sd": self.coef_sd_,
-                "if_included": self.coef_conditional_,
+                "mean": self.coef_.ravel() * unit,
+                "sd": self.coef_sd_ * unit,
+                "if_included": self.coef_conditional_ * unit,
                 "positive": self.positive_probability_,
+                **odds,
             },
             index=pd.Index(self._names(), name="feature"),
         )

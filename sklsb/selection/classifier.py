@@ -1,5 +1,7 @@
 """The estimator for classes and counts."""
 
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 from threadpoolctl import threadpool_limits
 
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.base import BaseSpikeSlab
 from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
@@ -20,8 +24,12 @@ from sklsb.selection.search import Search
 from sklsb.targets._checks import positive
 
 _CHUNK = 1 << 22  # numbers in a table of predictions
+# A slab may be narrow where the least probability of so many columns is between these, with so many
+# trials for each.
+_FEWEST, _LEAST, _CLEAR, _OF_COLUMN = 6, 0.4, 0.9, 10
 
 
+@dataclass(eq=False, repr=False)
 class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     r"""Logistic regression with a spike and a slab: which columns matter, and how much.
 
@@ -45,6 +53,11 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     always : sequence of int or str, default=()
         Numbers or names of columns in every model. They have the slab as prior, too: under a flat
         one the posterior could be improper, if they separate the classes.
+    class_weight : None, "balanced" or dict, default=None
+        Weights of the classes, 1 where the dict has none, or in inverse proportion to their
+        numbers. In a logistic model they multiply the odds, as if classes had been observed so
+        often: the intercept is shifted by the logarithm of their ratio. What is said of columns is
+        by the observations as they are.
     standardize : bool, default=True
         Whether the prior is for columns divided by their standard deviations. Coefficients always
         refer to the columns as given.
@@ -57,6 +70,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     ----------
     classes_ : ndarray of shape (2,)
         Labels of the classes; with ``n_trials``, 0 and 1.
+    scale_ : ndarray of shape (n_features,)
+        Standard deviations of the columns.
     coef_ : ndarray of shape (1, n_features)
         Posterior means of the coefficients, 0 where a column is not included.
     intercept_ : ndarray of shape (1,)
@@ -89,6 +104,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
     >>> model.predict([[0, 2, 0, 0, 0], [0, -2, 0, 0, 0]])
     array(['yes', 'no'], dtype='<U3')
     """
+
+    _: KW_ONLY
+    class_weight: Any = None
 
     _reading: ClassVar = {"accept_sparse": "csr", "dtype": np.float64}
 
@@ -128,7 +146,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         Warns
         -----
         ModelWarning
-            If columns are equal: they share a probability.
+            If columns are equal: they share a probability. If of six columns or more, with ten
+            trials for each, none is clearly out and not all are clearly in: a narrow slab.
         SeparatedModesWarning
             If chains disagree: probabilities are uncertain by as much. If a ridge regression
             explains far more in rows left out: chains may have missed columns.
@@ -151,6 +170,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
                 "y has one class only, among rows of positive weight; the classifier needs two "
                 "classes."
             )
+        shift = self._shift(rows)
         always, unit_of, groups = self._units()
         centre, scale = self._centres_and_scales(rows)
         order = np.concatenate([*groups, always])
@@ -163,11 +183,42 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         problem = logistic_problem(rows, part, order, 1.0 / scale[order], groups, slab_sd, *priors)
         with threadpool_limits(1, user_api="blas"):
             search = self._run(problem, LogisticChain)
-        self._summarise(search, problem, always, centre)
-        psi = np.asarray(rows.X @ self.coef_[0]) + self.intercept_[0]
+        self._keep_scale(rows.X, rows.n_trials)
+        self._summarise(search, problem, always, centre, shift)
+        psi = np.asarray(rows.X @ self.coef_[0]) + self.intercept_[0] - shift
         before, left = problem.left(np.empty(0, dtype=np.int64)), problem.left_by(psi)
         self._tell(search, 1.0 - float(left @ left / (before @ before)))
+        self._tell_if_narrow(slab_sd, int(rows.n_trials.sum()))
         return self
+
+    def _shift(self, rows: Rows) -> float:
+        """Return what class weights add to the log-odds of the second class."""
+        given, successes = self.class_weight, rows.n_successes.sum()
+        if given is None:
+            return 0.0
+        if isinstance(given, str) and given == "balanced":
+            return float(np.log(rows.n_trials.sum() / successes - 1.0))
+        labels = self.classes_.tolist()
+        if not isinstance(given, Mapping) or not {*given} <= {*labels}:
+            raise ValueError(
+                f'class_weight is {given!r:.200}; give None, "balanced", or a dict with weights of '
+                f"the classes {labels!r:.100}."
+            )
+        first, second = (positive(given.get(c, 1.0), f"class_weight[{c!r}]") for c in labels)
+        return float(np.log(second) - np.log(first))
+
+    def _tell_if_narrow(self, slab_sd: float, n_trials: int) -> None:
+        """Warn if many data hardly tell columns in the model from others: the slab is narrow."""
+        share = self._estimate.share
+        enough = share.size >= _FEWEST and n_trials >= _OF_COLUMN * share.size
+        if enough and _LEAST <= share.min() < _CLEAR:
+            warn(
+                f"every column has a probability of at least {share.min():.2g}, and not all are "
+                f"clearly in the model: under slab_sd={slab_sd:g} a column that is in may do next "
+                "to nothing, so little speaks against it. To tell which matter most, give a larger "
+                f"slab_sd, such as {10 * slab_sd:g}, or expected_size.",
+                ModelWarning,
+            )
 
     def _outcomes(self, y: Any, n: int, n_trials: Any) -> tuple[Array, Ints]:
         """Return successes and trials of each row, and set ``classes_``."""
@@ -230,9 +281,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         return centre, scale if self.standardize else np.ones_like(scale)
 
     def _summarise(
-        self, search: Search, problem: LogisticProblem, always: Ints, centre: Array
+        self, search: Search, problem: LogisticProblem, always: Ints, centre: Array, shift: float
     ) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes; ``shift`` is added to the intercepts."""
         free = problem.free.size
         self._keep(search, problem.scale[:free])
         chains: Any = search.chains
@@ -242,13 +293,13 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self.coef_[always] = self.coef_conditional_[always] = mean * unit
         self.coef_sd_[always] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit
         self.positive_probability_[always] = sign
-        self.intercept_ = np.array([fixed[0, -1] - self.coef_ @ centre])
+        self.intercept_ = np.array([fixed[0, -1] - self.coef_ @ centre + shift])
         self.coef_ = self.coef_[None]
-        self._keep_draws(problem, chains, centre)
-        self._keep_modes(problem, always, centre)
+        self._keep_draws(problem, chains, centre, shift)
+        self._keep_modes(problem, always, centre, shift)
 
     def _keep_draws(
-        self, problem: LogisticProblem, chains: list[LogisticChain], centre: Array
+        self, problem: LogisticProblem, chains: list[LogisticChain], centre: Array, shift: float
     ) -> None:
         """Keep draws of intercept and coefficients, in units of the columns as given."""
         n_draws = min(len(chain.draws.kept) for chain in chains)
@@ -264,9 +315,11 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             (entries[inner] * problem.scale[columns], (place[inner], problem.given[columns])),
             shape=(len(draws), last),
         )
-        self._draws = (intercept - coef @ centre, coef, len(chains))
+        self._draws = (intercept - coef @ centre + shift, coef, len(chains))
 
-    def _keep_modes(self, problem: LogisticProblem, always: Ints, centre: Array) -> None:
+    def _keep_modes(
+        self, problem: LogisticProblem, always: Ints, centre: Array, shift: float
+    ) -> None:
         """Find the coefficients of the median and the most probable model."""
         median = np.flatnonzero(self.inclusion_probabilities_ >= 0.5)
         best = np.union1d(self.models_[0][0], always).astype(np.int64) if self.models_ else median
@@ -276,7 +329,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             b = mode(problem, np.append(where[included], problem.n_columns - 1))
             coef = np.zeros(where.size)
             coef[included] = b[:-1] * problem.scale[where[included]]
-            self._modes[name] = (float(b[-1] - coef @ centre), coef)
+            self._modes[name] = (float(b[-1] - coef @ centre + shift), coef)
 
     # ------------------------------------------------------------- predictions
 

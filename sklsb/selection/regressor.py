@@ -103,6 +103,8 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         Mean of each coefficient given that the column is in the model.
     positive_probability_ : ndarray of shape (n_features,)
         Probability that the coefficient is positive, given that the column is in the model.
+    scale_ : ndarray of shape (n_features,)
+        Standard deviations of the columns.
     intercept_ : float
         Mean of the intercept.
     sigma_ : float
@@ -215,6 +217,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         y = np.asarray(y, dtype=np.float64)
         if not weight.all():
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        self._keep_scale(X, weight)
         always, unit_of, groups = self._units()
         prior = self._prior(float(weight.sum()), unit_of, len(groups))
         problem = linear_problem(
