@@ -1,5 +1,7 @@
 """Errors planted in spike and slab: its kernels, its rows' weights, its errors of probabilities."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from planted import Mutant, anew, both_tests
@@ -83,6 +85,14 @@ def check_predictions(package):
 def check_offset(package):
     with pytest.MonkeyPatch.context() as patch:
         anew("test_spike_slab_classifier").check_offset(patch)
+
+
+def check_class_weights(package):
+    rows = SimpleNamespace(n_successes=np.array([1.0]), n_trials=np.array([5]))
+    for given in ({1: 4.0}, "balanced"):
+        model = package.SpikeSlabClassifier(class_weight=given)
+        model.classes_ = np.array([0, 1])
+        assert np.isclose(model._shift(rows), np.log(4.0))
 
 
 def check_full_table(package):
@@ -326,10 +336,17 @@ MUTANTS = {
     ),
     "draws about the centre of the columns": Mutant(
         CLASSIFIER,
-        "(intercept - coef @ centre, coef, len(chains))",
-        "(intercept, coef, len(chains))",
+        "(intercept - coef @ centre + shift, coef, len(chains))",
+        "(intercept + shift, coef, len(chains))",
         check_offset,
         "moved",
+    ),
+    "weights of the other class": Mutant(
+        CLASSIFIER,
+        "float(np.log(second) - np.log(first))",
+        "float(np.log(first) - np.log(second))",
+        check_class_weights,
+        ".",
     ),
     # Errors of probabilities
     "batches taken for independent": Mutant(
