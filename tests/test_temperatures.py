@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from models import chain_network, dense
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from scipy.stats import chi2
 from test_tempering import QUIET, machine, make, network
 
-from sklsb import GibbsSampler, Ising, ParallelTempering, Potts, exact
+from sklsb import FunctionTarget, GibbsSampler, Ising, ParallelTempering, Potts, exact
 from sklsb.diagnostics import binder, expectation, overlaps, specific_heat, susceptibility
 from sklsb.diagnostics.reweighting import log_weights, reweighted
 from sklsb.samplers._tempering.schedule import equal_steps
@@ -72,6 +72,9 @@ def test_betas_of_the_ladder():
         ({"betas": [[0.5]]}, ValueError, "numbers from 0 to 1"),
         ({"betas": [np.nan]}, ValueError, "numbers from 0 to 1"),
         ({"betas": ["cold"]}, TypeError, "betas has dtype"),
+        ({"betas": [1 - 2**-53]}, ValueError, "less than 1e-12 above, .1.0.; give each once"),
+        ({"betas": [0.3, 0.1 + 0.2]}, ValueError, r"\[0.3\] and.*0.30000000000000004"),
+        ({"betas": [1e-17]}, ValueError, "less than 1e-12 above"),
         ({"betas": [0.2, 0.5], "n_replicas": 3}, ValueError, "n_replicas is 3, and betas.* are 4"),
     ],
 )
@@ -148,10 +151,11 @@ def test_draws_of_all_temperatures_go_on_bit_for_bit(crossover, tmp_path):
 def test_what_has_no_draws_at_all_temperatures(tmp_path):
     target = SMALL["dense"]
     sampler = make().fit(target)
-    for wrong in ("every", [0.5], 0.5):
+    for wrong in ("every", [0.5], 0.5, np.array([0.5, 0.6])):
         with pytest.raises(ValueError, match='give "all", or betas'):
             sampler.sample(10, temperatures=wrong)
-    for settings in ({"store": tmp_path / "run"}, {"record": "moments"}):
+    taken = {"record": {"beta": lambda x: x.sum(axis=1)}}
+    for settings in ({"store": tmp_path / "run"}, {"record": "moments"}, taken):
         with pytest.raises(ValueError, match="there is no store, and record is None or a dict"):
             sampler.sample(10, temperatures="all", **settings)
     half = np.full((5, 2), [0.3, 0.7])
@@ -333,6 +337,76 @@ def test_functions_by_temperature():
         expectation(plain, betas=[0.5])
     with pytest.raises(ValueError, match="no attribute n_sites"):
         specific_heat(found[["lp"]].drop_attrs())
+    for several in (binder, susceptibility):
+        with pytest.raises(ValueError, match="gave 25 numbers of the draws at 5 temperatures"):
+            several(found, lambda x: x)
+    for of_draws in (overlaps, lambda given: susceptibility(given, absolute=True)):
+        with pytest.raises(TypeError, match="draws is of type Ising; give what sample returned"):
+            of_draws(target)
+
+
+@QUIET
+def test_order_of_dimensions_and_temperatures_is_the_same_to_all():
+    _, found = levels(SMALL["dense"], 300)
+    turned, falling = found.transpose("site", "beta", "draw", "chain"), found.isel(beta=[4, 0, 2])
+    xr.testing.assert_identical(overlaps(turned), overlaps(found))
+    for of_draws in (specific_heat, binder):
+        xr.testing.assert_identical(of_draws(turned), of_draws(found))
+        got, wanted = (of_draws(one, betas=[0.7, 0.1]) for one in (falling, falling.sortby("beta")))
+        xr.testing.assert_identical(got, wanted)
+
+
+@QUIET
+def test_impossible_states_are_of_beta_zero_only():
+    target = FunctionTarget(lambda x: np.where(x.sum(axis=1) == 2, -np.inf, 0.5 * x[:, 0]), 3)
+    found = make(betas=[0.5], n_replicas=3).fit(target).sample(200, temperatures="all")
+    with pytest.raises(ValueError, match=r"draws.sel\(beta=draws.beta > 0\) has none"):
+        specific_heat(found)
+    kept = found.sel(beta=found.beta > 0)
+    x = np.array([s for s in np.ndindex(2, 2, 2) if sum(s) != 2])
+    p = softmax([0.75 * 0.5 * x[:, 0], 0.5 * 0.5 * x[:, 0]], axis=1)
+    for value, error in (expectation(kept, lambda x: x[:, 0], betas=[0.75, 0.5]),):
+        assert (np.abs(value - p @ x[:, 0]) < 4.5 * error).all()
+
+
+def of_independent(lp, beta, n=640, seed=0):
+    """Independent draws by number at each temperature, of two chains."""
+    rng = np.random.default_rng(seed)
+    at = [rng.choice(lp.size, size=(2, n), p=softmax(b * lp)) for b in beta]
+    index = np.stack(at, axis=-1)
+    dims = ("chain", "draw", "beta")
+    return xr.Dataset({"f": (dims, index % 7)}, {"beta": beta, "lp": (dims, lp[index])})
+
+
+@pytest.mark.parametrize("kind", ["plain", "penalties", "constant"])
+def test_reweighting_where_log_p_is_far_lower_or_has_a_large_constant(kind):
+    """By draws of a distribution whose states are few."""
+    lp, beta = np.random.default_rng(1).normal(size=64) * 3, np.array([0.0, 0.01, 0.3, 0.6, 1.0])
+    if kind == "penalties":
+        lp = np.concatenate([2 * lp, lp - 1e5, lp - 3e7])
+    elif kind == "constant":
+        lp = lp - 1e12
+    betas, f = [0.2, 0.4, 0.8], np.arange(lp.size) % 7
+    truth, off = [softmax(b * lp) @ f for b in betas], []
+    for seed in range(12):
+        value, error = expectation(of_independent(lp, beta, seed=seed), "f", betas=betas)
+        off.append((value - truth) / error)
+    assert np.abs(np.mean(off, axis=0)).max() * np.sqrt(12) < 3.5
+    assert 0.6 < np.sqrt(np.square(off).mean()) < 1.4
+    f = log_weights(of_independent(lp - lp.max(), beta, n=5000)["lp"].values, beta)
+    log_z = [logsumexp(b * (lp - lp.max())) for b in beta]
+    np.testing.assert_allclose(f[0] - f, np.array(log_z) - log_z[0], atol=0.15)
+
+
+@pytest.mark.parametrize("variance", [100.0, 900.0])
+def test_betas_far_from_all_temperatures_have_no_error(variance):
+    """Normal log p, whose mean rises by its variance: nothing is near 1/2, all is at 1."""
+    rng, beta = np.random.default_rng(0), np.array([0.0, 1.0])
+    lp = np.stack([rng.normal(variance * b, np.sqrt(variance), (4, 640)) for b in beta], axis=-1)
+    found = xr.Dataset(coords={"beta": beta, "lp": (("chain", "draw", "beta"), lp)})
+    value, error = expectation(found, betas=[0.5, 1.0])
+    assert np.isnan(error[0])
+    assert abs(value[1] - variance) < 4 * error[1]
 
 
 def test_overlaps_of_two_chains():

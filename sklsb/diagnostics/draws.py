@@ -183,7 +183,7 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
 def as_draws(found: xr.Dataset) -> xr.Dataset:
     """Return states with chains and draws: best states have no draws, and the best no chain."""
     found = found.expand_dims([dim for dim in ("chain", "draw") if dim not in found.dims])
-    return found.transpose("chain", "draw", ...)
+    return found.transpose("chain", "draw", *{"beta"} & {*found.dims}, ...)
 
 
 def evenly(n_all: int, n: int) -> NDArray[np.int64]:

@@ -97,7 +97,8 @@ def expectation(
 
     .. math:: w_\beta(x) \propto \frac{p(x)^\beta}{\sum_k p(x)^{\beta_k} / Z_k}
 
-    with the Z that are most likely. Batches, of all temperatures together, do not see visits.
+    with the Z that are most likely. Batches, of all temperatures together, do not see visits. mcse
+    is NaN where less than a quarter of them carries the weight, as between betas far apart.
 
     Exact sums over pairs, and variances, ask a plan (`sklsb.exact.prepare`) one question for each
     value of each variable.
@@ -134,11 +135,14 @@ def expectation(
             "target."
         )
     draws = as_draws(source)
+    if betas is not None and "beta" in draws.dims:
+        draws = draws.sortby("beta")
     values = values_of(draws, function, target)
     if not values.size or not np.isfinite(values).all():
         raise ValueError(
             f"function gave {values.size} numbers, {(~np.isfinite(values)).sum()} of which are not "
-            "finite; an expectation needs finite numbers of at least one draw."
+            "finite; an expectation needs finite numbers of at least one draw. (At beta = 0 "
+            "impossible states are drawn, too: draws.sel(beta=draws.beta > 0) has none.)"
         )
     if betas is not None:
         return _reweighted(draws, values, of, real_array(betas, "betas").astype(np.float64))

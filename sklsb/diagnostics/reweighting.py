@@ -5,9 +5,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 Array = NDArray[np.float64]
-# Bins of log p for the weights of the levels; for integer energies each has its own.
+# Bins of log p for the weights of the levels: so many of equal width, and with equal draws.
 _BINS = 4096
 _MOST_STEPS, _TOLERANCE = 100, 1e-10
+# Errors need this share of the batches to carry the weight, and the levels' equations this precise.
+_LEAST, _OFF = 1 / 4, 0.01
 
 
 def log_weights(lp: Array, beta: Array) -> Array:
@@ -19,11 +21,14 @@ def log_weights(lp: Array, beta: Array) -> Array:
 
     whose sum over all draws is the number of those at level k. ``lp`` has shape (..., n_levels).
     """
-    means = lp.reshape(-1, beta.size).mean(axis=0)
-    edges = np.linspace(lp.min(), max(lp.max(), lp.min() + 1e-9), _BINS + 1)
+    flat, step = lp.reshape(-1, beta.size), np.diff(beta)
+    wide = np.linspace(lp.min(), max(lp.max(), np.nextafter(lp.min(), np.inf)), _BINS + 1)
+    edges = np.union1d(wide, np.quantile(lp, np.linspace(0.0, 1.0, _BINS + 1)))
     n, sums = (np.histogram(lp, edges, weights=w)[0] for w in (None, lp))
     center, share = sums[n > 0] / n[n > 0], n[n > 0] * (beta.size / lp.size)
-    f = -np.concatenate([[0.0], np.cumsum(np.diff(beta) * 0.5 * (means[1:] + means[:-1]))])
+    # Means of log p would do for a start, but for states of far smaller probability than others.
+    both = logsumexp(step * flat[:, :-1], axis=0) - logsumexp(-step * flat[:, 1:], axis=0)
+    f = -np.concatenate([[0.0], np.cumsum(0.5 * both)])
     for _ in range(_MOST_STEPS):
         p = softmax(f + np.outer(center, beta), axis=1)
         excess = share @ p - 1.0
@@ -50,10 +55,12 @@ def reweighted(
 
     ``lp`` has shape (n_chains, n_draws, n_levels), ``values`` also a last axis, n_draws a multiple
     of n_batches. The results have shapes (n_wanted, n) and (n_chains, n_batches, n_wanted, n).
-    Without a batch everything changes to first order, f_k too.
+    Without a batch everything changes to first order, f_k too. These are NaN at betas where a few
+    batches carry the weight, as far from all levels.
     """
     n_chains, n_draws, n_levels = lp.shape
     n, size, width = n_chains * n_batches, n_draws // n_batches, values.shape[-1]
+    lp = lp - lp.max()  # a large constant would take digits
     f = log_weights(lp, beta)
     about = np.interp(wanted, beta, f)  # keeps weights in range
     sums, of_level = np.empty((n, wanted.size, width + 1)), np.empty((n, n_levels))
@@ -75,4 +82,6 @@ def reweighted(
     change_of_f = np.linalg.lstsq(hessian, (of_level - size)[:, 1:].T)[0]
     change += np.einsum("kb,tkq->btq", change_of_f, of_f[:, 1:])
     without = mean + change * (n / max(1, n - 1))
+    off = np.abs(of_level.sum(axis=0) / (n * size) - 1.0).max() > _OFF
+    without[:, off | (total[:, 0] ** 2 < _LEAST * n * (sums[..., 0] ** 2).sum(axis=0))] = np.nan
     return mean, without.reshape(n_chains, n_batches, *mean.shape)

@@ -96,7 +96,7 @@ def susceptibility(
         As in `specific_heat`.
     """
     if absolute:
-        draws = as_draws(draws)
+        draws = _checked(draws)
         draws = draws.assign({"absolute": (_dims(draws), np.abs(values_of(draws, function)))})
         function = "absolute"
     found = expectation(draws, function, of="variance", betas=betas)
@@ -159,7 +159,7 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
     ValueError
         If there are no states of two chains, or bins is not a positive integer.
     """
-    draws, bins = as_draws(draws), integer(bins, "bins", 1, 1 << 16)
+    draws, bins = _checked(draws), integer(bins, "bins", 1, 1 << 16)
     x = draws["x"].values if "x" in draws else np.empty((0, 0))
     if len(x) < 2:
         raise ValueError(
@@ -183,6 +183,15 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
     )
 
 
+def _checked(draws: Any) -> xr.Dataset:
+    if not isinstance(draws, xr.Dataset):
+        raise TypeError(
+            f"draws is of type {type(draws).__name__}; give what sample returned, as "
+            'sample(n, temperatures="all").'
+        )
+    return as_draws(draws)
+
+
 def _dims(draws: xr.Dataset) -> tuple[str, ...]:
     return ("chain", "draw", "beta") if "beta" in draws.dims else ("chain", "draw")
 
@@ -204,5 +213,11 @@ def _labelled(
                 'states, or what sample(n, temperatures="all") returned.'
             )
         scale = beta**power / n_sites
-    value, error = (np.atleast_1d(part) * scale for part in found)
+    value, error = map(np.atleast_1d, found)
+    if value.shape != beta.shape:
+        raise ValueError(
+            f"function gave {value.size} numbers of the draws at {beta.size} temperatures; give "
+            "one that returns a number for each state, and for arrays use expectation."
+        )
+    value, error = value * scale, error * scale
     return xr.Dataset({name: ("beta", value), "mcse": ("beta", error)}, {"beta": beta})

@@ -256,15 +256,16 @@ class ParallelTempering(Normalised, BaseSampler):
         """
         if temperatures is not None:
             ladders, wanted = self._ladders, check_record(record)
-            if temperatures != "all":
+            if not (isinstance(temperatures, str) and temperatures == "all"):
                 raise ValueError(
                     f'temperatures is {temperatures!r:.100}; give "all", or betas to '
                     "ParallelTempering before fit, and select from all."
                 )
-            if store is not None or not isinstance(wanted, dict):
+            if store is not None or not isinstance(wanted, dict) or "beta" in wanted:
                 raise ValueError(
                     f'temperatures is "all", store {store!r} and record {record!r:.100}; at all '
-                    "temperatures there is no store, and record is None or a dict of callables."
+                    "temperatures there is no store, and record is None or a dict of callables, "
+                    'none called "beta".'
                 )
             if not ladders.tempers:
                 raise ValueError(

@@ -31,6 +31,8 @@ from sklsb.trials.starts import Starts, scouted_starts
 Array = NDArray[np.float64]
 # Warn below these numbers of round trips of all ladders, and of independent visits.
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
+# Betas that are closer are one and the same but for rounding.
+_CLOSEST = 1e-12
 # Scans of the burn-in by default: at most, scans times variables at most, at least.
 _MOST_SCANS, _MOST_SWEPT, _FEWEST_SCANS = 8192, 1 << 23, 512
 # The same where so few scans sweep over still more variables, which tempering hardly suits.
@@ -91,7 +93,13 @@ class Tempering(Algorithm):
                 f"betas is {given!r:.200}; give a list of numbers from 0 to 1, where 1 is the "
                 "target itself: the coldest of your temperatures over each of them."
             )
-        return np.union1d(betas, ENDS)
+        kept = np.union1d(betas, ENDS)
+        if (close := np.diff(kept) < _CLOSEST).any():
+            raise ValueError(
+                f"betas with 0 and 1 has {kept[:-1][close].tolist()} and, less than {_CLOSEST:g} "
+                f"above, {kept[1:][close].tolist()}; give each once, and the target as 1."
+            )
+        return kept
 
     def _explorer(self) -> tuple[str, Rule]:
         """Return the name and the rule of what moves the replicas."""
