@@ -8,7 +8,9 @@ is phi_i = mean 2 p_i W_i. Factors s_i multiply both, and
 
 is smallest, by the inequality of Cauchy and Schwarz, at s_i = sqrt(a_i / (phi_i mean W_i)). Flows
 do not see that a variable may go back and forth. So factors are improved by what chains show,
-s_i <- s_i (median ESS / ESS_i)^(1/2).
+s_i <- s_i (median ESS / ESS_i)^(1/2). With times t_i of the variables in place of 1 / phi_i the
+inequality bounds what factors may gain: `promised_gain`, below which they are not tried, is
+(sum a_i t_i) (sum E W_i) / (sum sqrt(a_i t_i E W_i))^2.
 """
 
 from collections.abc import Callable
