@@ -357,6 +357,18 @@ def test_order_of_dimensions_and_temperatures_is_the_same_to_all():
 
 
 @QUIET
+def test_one_chain_and_what_never_changes():
+    _, found = levels(SMALL["dense"], 300)
+    for draws, betas in ((found, None), (found, [0.5]), (found.sel(beta=1.0), None)):
+        for function in (None, "sum"):
+            one, kept = (expectation(draws.isel(chain=c), function, betas=betas) for c in (0, [0]))
+            np.testing.assert_array_equal(one, kept)
+        for of in ("mean", "binder"):
+            never = expectation(draws, lambda x: np.full(len(x), 0.1), of=of, betas=betas)
+            assert np.isnan(never.mcse).all()
+
+
+@QUIET
 def test_impossible_states_are_of_beta_zero_only():
     target = FunctionTarget(lambda x: np.where(x.sum(axis=1) == 2, -np.inf, 0.5 * x[:, 0]), 3)
     found = make(betas=[0.5], n_replicas=3).fit(target).sample(200, temperatures="all")

@@ -182,7 +182,11 @@ def to_dimod(draws: xr.Dataset, target: Target, beta: float | None = None) -> An
 
 def as_draws(found: xr.Dataset) -> xr.Dataset:
     """Return states with chains and draws: best states have no draws, and the best no chain."""
-    found = found.expand_dims([dim for dim in ("chain", "draw") if dim not in found.dims])
+    new = [dim for dim in ("chain", "draw") if dim not in found.dims]
+    of_one = [
+        name for name in OF_DRAWS if name in found.coords and found[name].dims[:1] == ("draw",)
+    ]
+    found = found.reset_coords(of_one).expand_dims(new).set_coords(of_one)
     return found.transpose("chain", "draw", *{"beta"} & {*found.dims}, ...)
 
 

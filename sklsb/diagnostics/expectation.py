@@ -331,7 +331,7 @@ def _reweighted(draws: xr.Dataset, values: Array, of: Any, betas: Array) -> Expe
     for whole, left in zip(mean, np.moveaxis(without, 2, 0), strict=True):
         value = statistic(first + whole.reshape(1, *first.shape))[0]
         without_one = statistic(first + left.reshape(m, *first.shape))
-        terms = (m * value - (m - 1.0) * without_one).reshape(*left.shape[:2], *value.shape)
+        terms = ((m - 1.0) * (value - without_one)).reshape(*left.shape[:2], *value.shape)
         found.append((value, batch_errors(terms)))
     value, error = (np.stack(part) for part in zip(*found, strict=True))
     return Expectation(value, np.where(error > 0, error, np.nan))
@@ -379,7 +379,7 @@ def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation
     error = np.full(whole.shape, np.nan)
     if every > size:
         m = every / size
-        found = m * whole - (m - 1.0) * left_out(sums, size)
+        found = (m - 1.0) * (whole - left_out(sums, size))  # exactly 0 of what never changes
         error = batch_errors(found.reshape(n_chains, n_batches, *whole.shape))
     if visit is not None:
         # Batches do not see how long a replica stays.
@@ -392,7 +392,7 @@ def _of_draws(values: Array, of: Any, visit: NDArray[Any] | None) -> Expectation
             error = np.full(whole.shape, np.nan)
         else:
             sizes = sizes.reshape(-1, *(1,) * total.ndim)
-            by_visit = left_out(sums, sizes).std(axis=0) * np.sqrt(len(sizes) - 1.0)
+            by_visit = (whole - left_out(sums, sizes)).std(axis=0) * np.sqrt(len(sizes) - 1.0)
             error = np.maximum(error, by_visit)
     error = np.where(error > 0, error, np.nan)
     return Expectation(whole[()], error[()])
