@@ -1,5 +1,6 @@
 """The step for discrete variables of models of PyMC: against enumeration of conditional laws."""
 
+import copy
 import itertools
 import logging
 import pickle
@@ -16,8 +17,10 @@ from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 pm = pytest.importorskip("pymc", reason="PyMC is optional, and needs Python 3.12 or later")
 import pytensor  # noqa: E402
 import pytensor.tensor as pt  # noqa: E402
+from pymc.step_methods.state import equal_dataclass_values  # noqa: E402
 
 from sklsb.pymc import DiscreteStep, moves  # noqa: E402
+from sklsb.pymc.summed import log_sum  # noqa: E402
 
 PLAIN = pytensor.compile.Mode(linker="py", optimizer="fast_compile")
 RNG = np.random.default_rng(0)
@@ -364,7 +367,7 @@ def test_sites_that_only_joint_changes_move_are_told():
     with pytest.warns(FrozenSitesWarning, match=r"^z\[0\], z\[1\] could not change alone in 200"):
         steps(step, point, 250)
     with pm.Model() as counts:
-        pm.Multinomial("k", n=3, p=[0.2, 0.3, 0.5])
+        pm.Multinomial("k", n=30, p=[0.2, 0.3, 0.5])
     with pytest.warns(FrozenSitesWarning, match=r"^k\[0\], k\[1\], k\[2\] could not change alone"):
         steps(DiscreteStep(model=counts, rng=0), counts.initial_point(), 200)
     together = DiscreteStep(method="elimination", model=model, rng=0)
@@ -604,15 +607,168 @@ def test_the_code_of_the_page_runs():
     blocks = re.findall(
         r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", text, flags=re.MULTILINE
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     space = {"y": np.random.default_rng(0).normal(size=30) * 3}
     few = "progressbar=False, draws=20, tune=20, chains=1, compute_convergence_checks=False"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for block in blocks:
             code = re.sub(r"^ {3}", "", block, flags=re.MULTILINE)
-            exec(code.replace("step=DiscreteStep()", f"step=DiscreteStep(), {few}"), space)
+            code = code.replace("step=DiscreteStep()", f"step=DiscreteStep(), {few}")
+            exec(code.replace("accept=0.9)", f"accept=0.9), {few}"), space)
     assert space["trace"].posterior["z"].shape == (1, 20, 30)
+
+
+# ----------------------------------------------------------------- summed out
+
+
+def several_values():
+    """Sites of one colour with different values, and elements that see none of them."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.3, 1.0, shape=2)
+        k = pm.DiscreteUniform("k", [-1, 0, 2], [1, 0, 3], shape=3)
+        j = pm.Bernoulli("j", pm.math.sigmoid(a[0]), shape=(2, 2))
+        pm.Normal("y", k * a[1] + a[0], 1.0, observed=[0.3, 1.0, -0.4])
+        pm.Potential("t", pt.as_tensor([0.0, 0.0, 1.0, 2.0]) * j.ravel() * a[1] + a[0])
+        pm.Potential("order", a.sum() * j[0, 1] - 0.2 * a[0] ** 2)
+    return model
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("make", [mixture, occupancy, several_values])
+def test_sums_over_sites_are_those_of_enumeration(make, spare):
+    model = make()
+    step, point = DiscreteStep(model=model), model.initial_point()
+    if make is occupancy:
+        point["z"] = np.array([0, 1, 0])
+    step.with_nuts(initial_point=point)
+    (way,), block, variables = step._moves, step._block, model.continuous_value_vars
+    never, other = way.impossible(block.given(point))
+    assert never.sum() == {mixture: 0, occupancy: 1, several_values: 1 + 4}[make]
+    states = other if spare else way.states
+    f = log_sum(block, way.colours[0].own, states, never, variables, point)
+    log_p = model.compile_logp(mode=PLAIN)
+    rng = np.random.default_rng(0)
+    every = law(model, step, point)[0]
+
+    def summed(q):
+        at = {v.name: part for v, part in zip(variables, split(q), strict=True)}
+        with np.errstate(all="ignore"):
+            return np.logaddexp.reduce([log_p({**point, **block.put(x, at)}) for x in every])
+
+    def split(q):
+        sizes = [point[v.name].size for v in variables]
+        parts = np.split(q, np.cumsum(sizes)[:-1])
+        return [p.reshape(point[v.name].shape) for p, v in zip(parts, variables, strict=True)]
+
+    differences = []
+    for _ in range(3):
+        q = rng.normal(size=sum(point[v.name].size for v in variables))
+        value, slope = f._pytensor_function(q)
+        differences.append(value - summed(q))
+        for i, e in enumerate(1e-5 * np.eye(q.size)):
+            assert slope[i] == pytest.approx((summed(q + e) - summed(q - e)) / 2e-5, abs=1e-6)
+    assert np.ptp(differences) < 1e-9
+
+
+def test_nuts_with_the_block_summed_out_draws_from_the_same_law():
+    rng = np.random.default_rng(2)
+    y = rng.binomial(4, 0.4 * rng.binomial(1, 0.6, 20))
+    with pm.Model():
+        p, z = pm.Beta("p", 1, 1), pm.Bernoulli("z", 0.6, shape=20, initval=y > 0)
+        rest = pm.Poisson("rest", 3.0)
+        pm.Potential("more", -p * rest)
+        pm.Binomial("y", 4, p * z, observed=y)
+        step = [DiscreteStep([z]).with_nuts(target_accept=0.9), DiscreteStep([rest])]
+        trace = pm.sample(
+            1500,
+            tune=300,
+            chains=2,
+            cores=2,
+            step=step,
+            progressbar=False,
+            random_seed=1,
+            compute_convergence_checks=False,
+        ).posterior
+    grid = np.linspace(0, 1, 4001)[1:-1]
+    zero = 0.6 * (1 - grid) ** 4
+    log_p = np.log(grid) * y.sum() + np.log1p(-grid) * (4 - y[y > 0]).sum()
+    log_p += np.log(zero + 0.4) * (y == 0).sum() + 3.0 * np.expm1(-grid)
+    weights = np.exp(log_p - log_p.max())
+    weights /= weights.sum()
+    mean = weights @ grid
+    sd = np.sqrt(weights @ (grid - mean) ** 2)
+    assert float(trace["p"].mean()) == pytest.approx(mean, abs=0.1 * sd)
+    assert float(trace["p"].std()) == pytest.approx(sd, rel=0.1)
+    there = float(trace["z"].values[..., y == 0].mean())
+    assert there == pytest.approx(weights @ (zero / (zero + 0.4)), abs=0.02)
+
+
+def test_blocks_that_cannot_be_summed_out():
+    with pytest.raises(ValueError, match=r"(?s)with_nuts needs sites .*5 sites, 13 el.*two steps"):
+        DiscreteStep(model=chain()).with_nuts()
+    with pm.Model() as counts:
+        pm.Normal("mu", pm.Poisson("k", 3.0), 1.0)
+    with pytest.raises(ValueError, match=r"with_nuts needs sites .* with at most 16 values each"):
+        DiscreteStep(model=counts).with_nuts()
+    with pm.Model() as model:
+        a, data = pm.Normal("a", 0, 3), pm.Data("data", [5.0, 6.0])
+        z = pm.Bernoulli("z", 0.5, shape=2)
+        pm.Potential("far", pt.switch(z[0] * (a < 4) > 0, -np.inf, 0.0))
+        pm.Normal("y", a + z, 1.0, observed=data)
+        step = DiscreteStep().with_nuts()
+    point = model.initial_point()
+    step.methods[1].step({**point, "a": np.array(3.0)})
+    with pytest.raises(ValueError, match=r"z\[0\] took values that were impossible when with_nuts"):
+        steps(step.methods[1], {**point, "a": np.array(4.5)}, 100)
+    with model:
+        pm.set_data({"data": [6.0, 5.0]})
+    step.setup_chain(np.random.default_rng(0), 1, 1)
+    with pytest.raises(ValueError, match=r"The data changed; call with_nuts again"):
+        step.step(point)
+
+
+# ----------------------------------------------------------------- as PyMC tests its steps
+
+
+@pytest.mark.parametrize("kind", ["categorical", "multinomial"])
+def test_moments_states_and_statistics(kind):
+    """What PyMC asks of the steps of its own, on its own discrete models."""
+    with pm.Model() as model:
+        if kind == "categorical":
+            pm.Categorical("x", [0.1, 0.2, 0.3, 0.4], size=3, initval=[1, 2, 3])
+            mean, sd = 2.0, 1.0
+        else:
+            pm.Multinomial("x", 5, np.array([0.15, 0.85]), initval=[1, 4])
+            mean, sd = np.array([0.75, 4.25]), np.sqrt(0.6375)
+        step = DiscreteStep(rng=1)
+        other, before = copy.deepcopy(step), step.sampling_state
+        point = model.initial_point()
+        one = [step.step(point) for _ in range(3)]
+        after, step.sampling_state = step.sampling_state, before
+        again = [step.step(point) for _ in range(3)]
+        for (a, _), (b, _) in zip(one, again, strict=True):
+            np.testing.assert_array_equal(a["x"], b["x"])
+        other.sampling_state = after
+        assert equal_dataclass_values(other.sampling_state, step.sampling_state)
+        assert other.sampling_state is not after
+        trace = pm.sample(
+            2000,
+            tune=20,
+            chains=1,
+            step=step,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+            discard_tuned_samples=False,
+        )
+    assert trace.warmup_posterior.sizes["draw"] == 20
+    x = trace.posterior["x"].sel(chain=0)
+    assert (np.abs(x.mean("draw") - mean) < sd / 10).all()
+    assert (np.abs(x.std("draw") - sd) < sd / 10).all()
+    assert trace.sample_stats["moved"].dtype == np.float64
+    with model:
+        assert DiscreteStep([model["x"]]).vars == [model.rvs_to_values[model["x"]]]
 
 
 # ----------------------------------------------------------------- what is refused

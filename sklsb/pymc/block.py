@@ -60,17 +60,21 @@ class Block:
         Lowest and highest values, +-2**52 where there is none or it varies; `bounds` has those.
     degree : ndarray of int
         The degree of each output as a polynomial of the sites, or a large number.
+    sizes : list of int
+        How many outputs each term has.
+    others : list of variables
+        The arrays of log p that no site enters.
     vague : bool
         Whether operations that are not known had to be probed, or checks of parameters could
         betray more than their own elements.
     """
 
     def __init__(self, model: Any, rvs: Sequence[Any], point: Point | None = None):
-        self._model, self._rvs = model, list(rvs)
+        self.model, self._rvs = model, list(rvs)
         self._values = [model.rvs_to_values[rv] for rv in rvs]
         every = [*model.free_RVs, *model.observed_RVs, *model.potentials]
         terms = model.logp(vars=every, sum=False)
-        self._terms = pieces(terms, set(self._values), model.value_vars)
+        self._terms, self.others = pieces(terms, set(self._values), model.value_vars)
         self._data = self._present()
         self.parts = list[tuple[str, slice, tuple[int, ...], Any]]()  # of the flat array
         self._read(model.initial_point() if point is None else point)
@@ -86,11 +90,12 @@ class Block:
             self.parts.append((value.name, here, first.shape, np.dtype(value.dtype)))
             start += first.size
         self.n_sites = start
-        reader = Reader(self._terms, sites, self._model.value_vars, point)
+        reader = Reader(self._terms, sites, self.model.value_vars, point)
         self._sees = self._sound = reader.sees  # what outputs are taken to see, and may see
         self.unknown, self.degree = sorted(reader.unknown), reader.degree
+        self.sizes = reader.sizes
         self.vague = reader.doubtful or bool(reader.vague.any())
-        limits, self.low, self.high = self._limits(self._rvs, sites, self._model.value_vars, point)
+        limits, self.low, self.high = self._limits(self._rvs, sites, self.model.value_vars, point)
         if self.parts != before:
             self._compile(limits)
         if reader.vague.any() and self.n_sites * _N_PROBES <= _MOST_PROBES:
@@ -104,7 +109,7 @@ class Block:
         }
         output = pt.concatenate([t.ravel().astype("float64") for t in self._terms])
         used = set(graph_inputs([output, *limits]))
-        others = [v for v in self._model.value_vars if v in used and v not in as_sites]
+        others = [v for v in self.model.value_vars if v in used and v not in as_sites]
         self._others = [(v.name, np.dtype(v.dtype)) for v in others]
         outputs = clone_replace([output, *limits], as_sites)
         self._inputs = [flat, *others], outputs[0]
@@ -120,7 +125,7 @@ class Block:
             for end, far in zip(ends(rv) or (None, None), (-FAR, FAR), strict=True):
                 given = pt.as_tensor(far if end is None else end).astype("int64")
                 lines.append(pt.broadcast_to(given, of.shape).ravel())
-        lines = self._model.replace_rvs_by_values(lines)
+        lines = self.model.replace_rvs_by_values(lines)
         varies, _ = dependents(lines, inputs)
         found = evaluated(lines, inputs, point)
         for i, line in enumerate(lines):
@@ -164,6 +169,19 @@ class Block:
         low, high = self._bounds(x, *given)
         return low, high
 
+    def terms_at(self, x: Ints) -> list[Any]:
+        """Return graphs of the terms with fixed sites."""
+        fixed = {
+            value: value.type.filter_variable(pt.constant(x[here].reshape(shape).astype(dtype)))
+            for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
+        }
+        terms: list[Any] = clone_replace(self._terms, fixed)
+        return terms
+
+    def compiled(self, graph: Any) -> Compiled:
+        """Return a function of all other variables."""
+        return Compiled(self._inputs[0][1:], graph)
+
     @cached_property
     def total(self) -> Compiled:
         """The sum of all outputs, as a function of its own."""
@@ -171,7 +189,7 @@ class Block:
         return Compiled(inputs, output.sum())
 
     def _present(self) -> list[Any]:
-        used = dict.fromkeys([*graph_inputs(self._terms), *self._model.data_vars])
+        used = dict.fromkeys([*graph_inputs(self._terms), *self.model.data_vars])
         shared = [v for v in used if isinstance(v, SharedVariable)]
         return [v.get_value() for v in shared if isinstance(v.type, TensorType)]
 
@@ -188,7 +206,7 @@ class Block:
         """Names of the sites."""
         found = []
         for rv, (_, _, shape, _) in zip(self._rvs, self.parts, strict=True):
-            found += site_names(rv.name, dims_and_labels(self._model, rv, shape)[1])
+            found += site_names(rv.name, dims_and_labels(self.model, rv, shape)[1])
         return found
 
     # ----------------------------------------------------------------- sums

@@ -91,12 +91,13 @@ def evaluated(outputs: Sequence[Any], inputs: Sequence[Any], point: Any) -> list
     return found
 
 
-def pieces(terms: Sequence[Any], block: set[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Return arrays whose elements add up to the terms, but for a number that the block leaves.
+def pieces(
+    terms: Sequence[Any], block: set[Any], inputs: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Return arrays whose elements add up to the terms: those with the block, and the others.
 
-    Sums are taken apart, and arrays without a variable of the block left out. Checks of parameters
-    of whole terms become terms of their own, 0 or -inf: they join all elements of an array
-    otherwise.
+    Sums are taken apart. Checks of parameters of whole terms become terms of their own, 0 or -inf:
+    they join all elements of an array otherwise.
     """
     plain = [t.values if isinstance(t.type, XTensorType) else t for t in terms]
     plain = rewrite_graph(clone_replace(plain, {}), include=("lower_xtensor",))
@@ -112,17 +113,17 @@ def pieces(terms: Sequence[Any], block: set[Any], inputs: Sequence[Any]) -> list
     enters, sized = dependents(graph.outputs, block)[0], dependents(graph.outputs, inputs)[1]
     checks = dict[Any, None]()
     made = [p for term in graph.outputs for p in _apart(term, enters, sized, checks)]
-    return made + [pt.switch(condition, 0.0, -np.inf) for condition in checks]
+    made += [pt.switch(condition, 0.0, -np.inf) for condition in checks]
+    enters = dependents(made, block)[0]
+    return [p for p in made if p in enters], [p for p in made if p not in enters]
 
 
-def _conditions(checks: Sequence[Any], enters: set[Any]) -> dict[Any, None]:
+def _conditions(checks: Sequence[Any]) -> dict[Any, None]:
     """Return the arrays of booleans that checks are made of, each once."""
     found, left = dict[Any, None](), list(checks)
     while left:
         v = left.pop()
         op = None if v.owner is None else v.owner.op
-        if v not in enters:
-            continue
         both = isinstance(op, elemwise.Elemwise) and isinstance(op.scalar_op, scalar.AND)
         if isinstance(op, (math.All, basic.MakeVector, *_SAME)) or (both and v.ndim == 0):
             left += v.owner.inputs
@@ -133,9 +134,7 @@ def _conditions(checks: Sequence[Any], enters: set[Any]) -> dict[Any, None]:
 
 def _apart(v: Any, enters: set[Any], sized: set[Any], checks: dict[Any, None]) -> list[Any]:
     """Take a term apart whose elements are added up anyway, and put its checks among the others."""
-    if v not in enters:
-        return []
-    if v.owner is None:
+    if v not in enters or v.owner is None:
         return [v]
     op, inputs = v.owner.op, v.owner.inputs
 
@@ -143,11 +142,11 @@ def _apart(v: Any, enters: set[Any], sized: set[Any], checks: dict[Any, None]) -
         return [p for i in of for p in _apart(i, enters, sized, checks)]
 
     if isinstance(op, CheckParameterValue):
-        checks.update(_conditions(inputs[1:], enters))
+        checks.update(_conditions(inputs[1:]))
         return apart(inputs[0])
     inner = inputs[0].owner
     if isinstance(op, basic.Alloc) and inner and isinstance(inner.op, CheckParameterValue):
-        checks.update(_conditions(inner.inputs[1:], enters))
+        checks.update(_conditions(inner.inputs[1:]))
         return [op(inner.inputs[0], *inputs[1:])]
     if not sized.isdisjoint(inputs) or v.type.dtype == "bool":
         return [v]
@@ -260,6 +259,8 @@ class Reader:
 
     Attributes
     ----------
+    sizes : list of int
+        How many elements the outputs have.
     sees : Sees
         Of all elements of the outputs, flat; equal sets have one integer.
     vague : ndarray of bool
@@ -299,9 +300,9 @@ class Reader:
             self._found.update(zip(node.outputs, known, strict=True))
             self._degree.update(dict.fromkeys(node.outputs, self._degree_after(node)))
         shapes = [self._shapes[out] for out in outputs]
-        sizes = [int(np.prod(one)) for one in shapes]
-        self.vague = np.repeat([out in vague for out in outputs], sizes)
-        self.degree = np.repeat([self._degree.get(out, 0) for out in outputs], sizes)
+        self.sizes = [int(np.prod(one)) for one in shapes]
+        self.vague = np.repeat([out in vague for out in outputs], self.sizes)
+        self.degree = np.repeat([self._degree.get(out, 0) for out in outputs], self.sizes)
         self.sees = distinct(_joined([self._found.get(out) for out in outputs], shapes))
 
     def _evaluate(self, nodes: Any, outputs: Any, varies: Any, inputs: Any, point: Any) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 
 from sklsb import exact
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
 from sklsb.pymc.block import Block, Floats, Given, Ints
+from sklsb.pymc.summed import by_value
 from sklsb.pymc.tables import Tables, coloured
 from sklsb.targets.markov_network import MarkovNetwork
 
@@ -111,6 +114,19 @@ class Colours(Move):
         self.exact = self.n_colours == sites.size
         if self.exact:  # the present value is known
             self.n_evaluations += 1 - sites.size
+        self._at_once: Any = None
+        if self.n_colours == 1 and not self.exact and every == 1:
+            rows, _ = by_value(block, self.colours[0].own, sites.size, self.states)
+            self._at_once = block.compiled(pt.stack(rows))
+
+    @cached_property
+    def states(self) -> Ints:
+        """States where the sites of the one colour have each of their values in turn."""
+        low, high = self.block.low, self.block.high
+        values = np.arange((high - low)[self.sites].max() + 1)[:, None]
+        states = np.tile(low, (values.size, 1))
+        states[:, self.sites] = np.minimum(low + values, high)[:, self.sites]
+        return states
 
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
         x, here = x.copy(), None
@@ -122,13 +138,38 @@ class Colours(Move):
                 here = None
         return x
 
+    def impossible(self, given: Given) -> tuple[Any, Ints]:
+        """Return which values of `states` are impossible here and nearby.
+
+        Also other states, which have a possible value there.
+        """
+        (colour,), (k,), rng = self.colours, self.n_values, np.random.default_rng(0)
+        never = np.ones((len(self.states), k.size), bool)
+        for scale in (0.0, 0.1, 0.3, 1.0):
+            near = [
+                g + scale * rng.standard_normal(g.shape) if g.dtype.kind == "f" else g
+                for g in given
+            ]
+            found = [colour.log_p(self.block.log_p(y, *near)) for y in self.states]
+            never &= np.stack(found) == -np.inf
+        never |= np.arange(len(never))[:, None] >= k
+        states, each = self.states.copy(), self.states[:, self.sites]
+        spare = np.take_along_axis(each, never.argmin(axis=0)[None], axis=0)
+        states[:, self.sites] = np.where(never, spare, each)
+        return never, states
+
     def _many(self, colour: Colour, k: Ints, x: Ints, given: Given, rng: Any, check: bool) -> None:
         s, values = colour.sites, np.arange(int(k.max()))
         low, y, outputs = self.block.low[s], x.copy(), []
-        for v in values:
-            y[s] = low + np.minimum(v, k - 1)
-            outputs.append(self.block.log_p(y, *given))
-        log_p = np.stack([colour.log_p(one) for one in outputs])
+        if check or self._at_once is None:
+            for v in values:
+                y[s] = low + np.minimum(v, k - 1)
+                outputs.append(self.block.log_p(y, *given))
+        if self._at_once is None:
+            log_p = np.stack([colour.log_p(one) for one in outputs])
+        else:
+            log_p = self._at_once(*given)
+            log_p[np.isnan(log_p)] = -np.inf
         log_p[values[:, None] >= k] = -np.inf
         new = chosen(log_p, rng.random(s.size), x[s] - low)
         if check:  # values mixed anew: outputs must not notice

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.blocking import DictToArrayBijection
+from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_random_generator
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
 from sklsb._system.warn import warn
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
 from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
+from sklsb.pymc.summed import log_sum
 
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
@@ -189,6 +191,7 @@ class DiscreteStep(BlockedStep):
         self._block = Block(model, rvs, initial_point)
         self._joined = list[Ints]()
         self._still = np.ones(self._block.n_sites, bool)  # sites that never changed
+        self._never: Any = None  # values that the sum of `with_nuts` leaves out
         self._arrange()
 
     @property
@@ -205,15 +208,76 @@ class DiscreteStep(BlockedStep):
         names, probed = tuple(block.names), tuple(block.unknown)
         return Structure(names, block.scope_of.size, scopes, groups, width, probed)
 
+    def with_nuts(
+        self, vars: Any = None, *, initial_point: Any = None, **options: Any
+    ) -> CompoundStep:
+        """Return NUTS on log p with the block summed out, followed by this step.
+
+        The sum is over all values of each site, so that NUTS does not depend on the present ones;
+        then the block is drawn given what NUTS drew. No element of log p may see two sites, and
+        sites have at most 16 values: mixtures, occupancy, labels of a crowd.
+
+        Parameters
+        ----------
+        vars : list of variables, optional
+            By default all continuous variables of the model.
+        initial_point : dict, optional
+            Values that are impossible here, and if continuous variables are a bit different, are
+            left out of the sum; by default ``model.initial_point()``.
+        options
+            For `pymc.NUTS`, such as ``target_accept``.
+
+        Returns
+        -------
+        step : pymc.CompoundStep
+
+        Raises
+        ------
+        ValueError
+            If some element sees several sites, or some site has more than 16 values.
+            While drawing, if a value was drawn that the sum left out, an element sees more than it
+            seemed to, or the data changed.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            with model:
+                trace = pm.sample(step=DiscreteStep([z]).with_nuts())
+        """
+        block, model = self._block, self._block.model
+        point = model.initial_point() if initial_point is None else initial_point
+        if block.refresh(point):
+            self._renew()
+        moves = self._moves
+        if len(moves) > 1 or not isinstance(moves[0], Colours) or moves[0].n_colours > 1:
+            raise ValueError(
+                "with_nuts needs sites that no element of log p sees together, with at most 16 "
+                f"values each; here:\n{self.structure_}\nGive pm.NUTS and DiscreteStep as two "
+                "steps, or only variables that fit to this one, and others to another one."
+            )
+        if vars is None:
+            variables = model.continuous_value_vars
+        else:
+            variables = get_value_vars_from_user_vars(vars, model)
+        self._never, other = moves[0].impossible(block.given(point))
+        own = moves[0].colours[0].own
+        f = log_sum(block, own, moves[0].states, self._never, variables, point)
+        at = DictToArrayBijection.map({v.name: point[v.name] for v in variables})
+        if not np.isfinite(f(at)[1]).all():  # log 0 has no gradient
+            f = log_sum(block, own, other, self._never, variables, point)
+        nuts = pm.NUTS(variables, model=model, initial_point=point, logp_dlogp_func=f, **options)
+        return CompoundStep([nuts, self])
+
     def step(self, point: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Draw the block given all other variables."""
         block = self._block
         if self._begins:
             self._begins = False
             if block.refresh(point):
-                self._joined = []
-                self._still = np.ones(block.n_sites, bool)
-                self._arrange()
+                if self._never is not None:
+                    raise ValueError("The data changed; call with_nuts again.")
+                self._renew()
         given, before = block.given(point), block.flat(point)
         check = block.vague or self.n_steps < _FIRST_CHECKS or self.n_steps % _CHECK_EVERY == 0
         turn = [move for move in self._moves if self.n_steps % move.every == 0]
@@ -226,6 +290,15 @@ class DiscreteStep(BlockedStep):
             except Surprise as found:
                 self._join(found.outputs)
                 left = list(self._moves)
+        if self._never is not None:
+            sites = self._moves[0].sites
+            wrong = sites[self._never[(x - block.low)[sites], np.arange(sites.size)]]
+            if wrong.size:
+                raise ValueError(
+                    f"{_few([block.names[i] for i in wrong])} took values that "
+                    "were impossible when with_nuts was called, so that draws of NUTS are wrong. "
+                    "Give with_nuts an initial_point where they are possible."
+                )
         self.n_steps += 1
         if self.n_steps <= _UNTIL_TOLD:
             self._still &= x == before
@@ -263,6 +336,12 @@ class DiscreteStep(BlockedStep):
         return Competence.IDEAL if discrete else Competence.INCOMPATIBLE
 
     # ----------------------------------------------------------------- what is drawn how
+
+    def _renew(self) -> None:
+        """Forget what was found with other data."""
+        self._joined = []
+        self._still = np.ones(self._block.n_sites, bool)
+        self._arrange()
 
     def _arrange(self) -> None:
         block, method = self._block, self.method
@@ -311,6 +390,11 @@ class DiscreteStep(BlockedStep):
         names = [block.names[i] for i in np.unique(block.sets[block.scope_of[outputs]].indices)]
         self._arrange()
         self.learned = learned
+        if self._never is not None:
+            raise ValueError(
+                f"{_few(names)} depend on each other in a way that did not show before, so that "
+                "the sum for NUTS is wrong. Give pm.NUTS and DiscreteStep as two steps."
+            )
         warn(
             f"{_few(names)} depend on each other in a way that did not show before; this is heeded "
             "from now on. What was drawn before may be wrong: use the draws from here, or "
