@@ -49,6 +49,11 @@ def check_data(package):
         tests.test_sizes_bounds_and_zeros_of_present_data_are_used()
 
 
+def check_sums(package):
+    with steps() as tests:
+        tests.test_sums_over_sites_are_those_of_enumeration(tests.several_values, True)
+
+
 def check_betrayal(package):
     with steps() as tests:
         tests.test_what_an_unknown_operation_hides_is_found_while_drawing()
@@ -110,6 +115,13 @@ MUTANTS = {
         "            self._read(point)\n",
         "            pass\n",
         check_data,
+        ".",
+    ),
+    "sums without what sees no site": Mutant(
+        "pymc/summed.py",
+        "total = logs.sum() + none +",
+        "total = logs.sum() +",
+        check_sums,
         ".",
     ),
     "no check of what was probed": Mutant(
