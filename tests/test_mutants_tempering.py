@@ -79,6 +79,15 @@ def check_batches(package):
     anew("test_temperatures").test_leaving_a_batch_out_is_as_without_it()
 
 
+def check_far(package):
+    anew("test_temperatures").test_betas_far_from_all_temperatures_have_no_error(100.0)
+
+
+def check_penalties(package):
+    check = anew("test_temperatures")
+    check.test_reweighting_where_log_p_is_far_lower_or_has_a_large_constant("penalties")
+
+
 def check_heat(package):
     tests = anew("test_temperatures")
     off = tests.standard_errors_off(2, None, n_chains=2, n_burn_in=32)
@@ -253,6 +262,16 @@ MUTANTS = {
     ),
     "weights of levels that are fixed": Mutant(
         "diagnostics/reweighting.py", "change += np.einsum", "np.einsum", check_batches, "."
+    ),
+    "errors far from all levels": Mutant(
+        "diagnostics/reweighting.py", "_LEAST * n * (", "0.0 * n * (", check_far, "."
+    ),
+    "weights of levels sought from means": Mutant(
+        "diagnostics/reweighting.py",
+        "logsumexp(step * flat[:, :-1], axis=0)",
+        "step * flat[:, :-1].sum(axis=0)",
+        check_penalties,
+        ".",
     ),
     "heat without the square of beta": Mutant(
         "diagnostics/temperatures.py",

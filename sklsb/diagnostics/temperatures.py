@@ -152,7 +152,8 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
     xarray.Dataset
         ``q`` of the dimensions chain (the pair), draw and beta, for `expectation` and `binder`; the
         density ``p`` of the dimensions beta and bin, with its standard error ``mcse``, and ``bin``,
-        the middle of each.
+        the middle of each. Errors are by batches: of 200 draws of one pair they were 10 to 20 %
+        too small.
 
     Raises
     ------
