@@ -47,8 +47,8 @@ exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree""")
 
 def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
     """Return a question about the nearest name, with a blank behind it, or nothing."""
-    texts = {str(name): name for name in names}
-    near = difflib.get_close_matches(str(word), texts, 1, likeness)
+    texts = {str(name).lower(): name for name in names}
+    near = difflib.get_close_matches(str(word).lower(), texts, 1, likeness)
     has_letters = any(letter.isalpha() for letter in str(word))  # numbers are near to too many
     return f"did you mean {texts[near[0]]!r}? " if near and has_letters else ""
 

@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._words import did_you_mean
-from sklsb.diagnostics.draws import as_draws, to_frame
+from sklsb.diagnostics.draws import as_draws, check_same_names, to_frame
 from sklsb.exact.prepared import Marginals
 from sklsb.targets._evidence import names_of_values
 from sklsb.targets._names import Names
@@ -157,7 +157,7 @@ def graph(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If there are too many variables, neither factors nor a graph, the marginals are of
         another target, no variable has such a value, a strength is negative, or the layout has no
         place for a variable.
@@ -230,6 +230,7 @@ def graph(
                 f"marginals has p of shape {p.shape}; give marginals of this target, of shape "
                 f"{(*target.shape, len(target.values))}."
             )
+        check_same_names(marginals, target, "marginals")
         p = p.reshape(target.n_sites, -1)
         last = _shown(target, values, p, state)
         shown = p[np.arange(target.n_sites), last]
@@ -280,6 +281,8 @@ def _places(target: Target, made: Any, layout: Any) -> Any:
             rows = [*dict.fromkeys(v for v, _ in names)]
             return {i: (t, -rows.index(v)) for i, (v, t) in enumerate(names)}
         return _layers(made)
+    if isinstance(layout, str):
+        raise TypeError(f"layout is {layout!r}; give a dict, or networkx.{layout}_layout itself.")
     if not isinstance(layout, dict):
         return (layout or nx.kamada_kawai_layout)(made)
     missing = [name for name in target.names if name not in layout]
@@ -377,11 +380,15 @@ def marginals(
             "this is a joint distribution; give marginals, as exact.marginals(target)."
         )
     rows, *others = ([*zip(t["variable"], t["value"], strict=True)] for t in tables)
-    if any(other != rows for other in others):
-        raise ValueError(
-            f"after has {len(rows)} values of variables, and before {len(others[0])}, or of other "
-            "variables; give marginals of one target."
-        )
+    for other in others:
+        strangers = [row for row in (*rows, *other) if (row in rows) != (row in other)]
+        if strangers or len(other) != len(rows):
+            variable, value = (*strangers, rows[0])[0]
+            raise ValueError(
+                f"only one of after and before has {variable!r} = {value!r}; give marginals of the "
+                "same variables and values."
+            )
+        tables[1] = tables[1].iloc[[other.index(row) for row in rows]]
     of: dict[Any, list[Any]] = {}
     for variable, value in rows:
         of.setdefault(variable, []).append(value)

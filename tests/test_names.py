@@ -592,3 +592,23 @@ def test_what_only_a_target_without_evidence_can_do_is_said():
         seen.replace({})
     assert not hasattr(seen, "with_factors")
     assert pickle.loads(pickle.dumps(seen)).n_sites == 2
+
+
+def test_draws_and_marginals_of_other_names_are_refused():
+    tables = {"a": {"n": 0.98, "y": 0.02}, "b": {"n": 0.5, "y": 0.5}}
+    network = MarkovNetwork.from_tables(tables)
+    turned = MarkovNetwork.from_tables({name: tables[name] for name in ("b", "a")})
+    other = MarkovNetwork.from_tables({"a": {"y": 0.02, "n": 0.98}, "b": {"y": 0.5, "n": 0.5}})
+    drawn = exact.sample(turned, 100, random_state=0)
+    for refused in (
+        lambda: diagnostics.marginals(drawn, network),
+        lambda: diagnostics.to_frame(drawn, network),
+        lambda: diagnostics.expectation(drawn, [(["a"], [0, 1])], target=network),
+        lambda: diagnostics.to_frame(exact.marginals(turned), network),
+        lambda: diagnostics.to_frame(exact.marginals(other), network),
+    ):
+        with pytest.raises(ValueError, match="have other names, or in another order: s"):
+            refused()
+    unnamed = MarkovNetwork([2, 2], network.factors)
+    assert diagnostics.to_frame(drawn, unnamed).shape == (100, 4)
+    assert float(diagnostics.to_frame(exact.marginals(unnamed), network)["p"][1]) == 0.02

@@ -92,7 +92,7 @@ def test_the_order_of_an_axis_that_pandas_chose_is_told():
     ages = pd.Series(["middle"] * 4 + ["young"] * 3 + ["old"])
     smoker = [[0.6, 0.4], [0.9, 0.1], [0.7, 0.3]]
     tables = {"age": ages.value_counts(normalize=True), "smoker": smoker}
-    with pytest.warns(ModelWarning, match=r"axis of 'age' .* \['middle', 'young', 'old'\], as met"):
+    with pytest.warns(ModelWarning, match=r"values of 'age', .* \['middle', 'young', 'old'\], as"):
         MarkovNetwork.from_tables(tables, {"smoker": "age"})
     order = ["young", "middle", "old"]
     listed = MarkovNetwork.from_tables(tables, {"smoker": "age"}, state_names={"age": order})
@@ -102,6 +102,48 @@ def test_the_order_of_an_axis_that_pandas_chose_is_told():
     for network in (listed, by_categories):
         np.testing.assert_array_equal(network.table("smoker").loc["young"], [0.6, 0.4])
         assert network.table("age")["young"] == 0.375
+
+
+@pytest.mark.parametrize("how", ["replace", "with_tables"])
+def test_lists_in_place_of_what_pandas_sorted_are_told(how):
+    cough = pd.Series({("old", "some"): 0.3, ("old", "none"): 0.7, ("new", "none"): 1.0})
+    cough = cough.rename_axis(["age", "cough"]).unstack(fill_value=0.0)
+    network = MarkovNetwork.from_tables({"age": {"new": 0.5, "old": 0.5}, "cough": cough})
+    change = network.replace if how == "replace" else exact.prepare(network).with_tables
+    for given in ([[0.8, 0.2], [0.4, 0.6]], {"new": [0.8, 0.2], "old": [0.4, 0.6]}):
+        with pytest.warns(ModelWarning, match=r"values of 'cough', .* \['none', 'some'\], as met"):
+            change({"cough": given})
+    change({"age": [0.2, 0.8], "cough": {"new": {"some": 0, "none": 1}, "old": cough.loc["old"]}})
+
+
+def test_a_list_of_labelled_tables_is_refused():
+    plan = exact.prepare(network())
+    with pytest.raises(TypeError, match=r"whose labels it would ignore; give a dict"):
+        plan.with_tables([network().table(name) for name in ("rain", "sprinkler", "grass")])
+
+
+def test_rounded_rows_are_scaled():
+    rows = [[0.118, 0.821, 0.06], [0.25, 0.5, 0.25]]
+    found = MarkovNetwork.from_tables({"a": [0.5, 0.5], "b": rows}, {"b": "a"}).factors[1][1]
+    np.testing.assert_array_equal(found, [np.divide(rows[0], sum(rows[0])), rows[1]])
+
+
+def test_missing_values_are_told():
+    table = pd.DataFrame([("no", "dry", 0.9), ("no", np.nan, 0.1)], columns=["rain", "grass", "p"])
+    with pytest.raises(ValueError, match="row rain=no, grass=nan, where a value is missing; drop"):
+        MarkovNetwork.from_tables({"rain": RAIN, "grass": table})
+
+
+def test_parents_without_a_table_are_told():
+    rows = [(a, b, 0.5) for a in ("x", "y") for b in ("mild", "severe")]
+    table = pd.DataFrame(rows, columns=["Age", "cough", "p"])
+    with pytest.raises(ValueError, match=r"'Age' is no variable; did you mean 'age'\?$"):
+        MarkovNetwork.from_tables({"age": RAIN, "cough": table})
+    with pytest.raises(ValueError, match=r"There is no table for \['Age'\]; a parent needs"):
+        MarkovNetwork.from_tables({"fever": RAIN, "cough": table})
+    twice = pd.concat([table, table]).rename(columns={"Age": "age"})
+    with pytest.raises(ValueError, match=r"row age=x twice for 'mild'\.$"):
+        MarkovNetwork.from_tables({"age": RAIN, "cough": twice})
 
 
 def test_columns_named_like_a_parent_are_its_values():
@@ -309,9 +351,11 @@ def test_probabilities_by_column_are_not_scaled_by_row():
     expected = counts.to_numpy() / counts.sum(axis=1).to_numpy()[:, None]
     for table in (counts, counts / 100, counts.div(counts.sum(axis=1), axis=0)):
         np.testing.assert_allclose(scaled(table), expected, rtol=1e-14)
-    message = r"sums to 1 in each column, not .* of \['rain'\] given 'river'\. Give counts, or"
-    with pytest.raises(ValueError, match=message):
-        scaled(counts / counts.sum())
+    by_column = counts / counts.sum()
+    for whole, table in ((1, by_column), (100, 100 * by_column), (100, (100 * by_column).round(1))):
+        message = rf"to {whole} in each column, .* probabilities of \['rain'\]\. Give counts, or"
+        with pytest.raises(ValueError, match=message):
+            scaled(table)
     weights = {"rain": RAIN, "river": np.array([[1, 1, 0], [0, 0, 1]])}  # whole numbers are counts
     found = MarkovNetwork.from_tables(weights, {"river": "rain"}, normalize=True)
     assert found.factors[1][1].tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]

@@ -318,7 +318,9 @@ def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame"
     shape = -1, p.shape[-1]
     dims = [found[dim].values.tolist() for dim in p.dims[:-1]]
     names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
-    names = names if target is None else target.names
+    if target is not None:
+        check_same_names(found, target, "marginals")
+        names = target.names
     labels = found.get("state_name", found["state"])
     called: Any = np.broadcast_to(labels.values, p.shape).reshape(shape).tolist()
     integers = {*np.atleast_1d(labels.attrs.get("integers", [])).tolist()}
@@ -376,4 +378,22 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
             f"draws has {found}; give what sample returned for this target, x of chain, draw and "
             f"{dict(zip(target.dims, target.shape, strict=True))}."
         )
+    check_same_names(draws, target, "draws")
     return x.values.reshape(*x.shape[:2], target.n_sites)
+
+
+def check_same_names(found: xr.Dataset, target: Target, what: str) -> None:
+    """Refuse draws or marginals of variables, or values, of other names or in another order.
+
+    Without names, which are numbers by position then, they fit all.
+    """
+    own = xr.Dataset(coords=target.coords | value_coords(target))
+    for name in {*target.dims, "state_name"} & {*own.coords} & {*found.coords}:
+        ours, theirs = (part[name].values.astype(str) for part in (own, found))
+        places = np.arange(len(ours)).astype(str)
+        pairs = (ours, theirs), (ours, places), (theirs, places)
+        if not any(np.array_equal(one, other) for one, other in pairs):
+            raise ValueError(
+                f"{what} and target have other names, or in another order: {name} is "
+                f"{theirs.tolist()!r:.200} and {ours.tolist()!r:.200}; give what is of this target."
+            )

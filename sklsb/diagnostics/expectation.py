@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.diagnostics.batches import batch_errors
-from sklsb.diagnostics.draws import CALLED, as_draws, called
+from sklsb.diagnostics.draws import CALLED, as_draws, called, check_same_names
 from sklsb.diagnostics.reweighting import reweighted
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import site_called, sites_by_name, value_name
@@ -185,6 +185,8 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             f"draws has states of {n_sites} variables, and target is {target!r:.200}, with "
             f"{target.n_sites}; give the target that was sampled."
         )
+    if isinstance(target, Target):
+        check_same_names(draws, target, "draws")
     kind = called(target) if isinstance(target, Target) else draws.attrs.get(CALLED, "")
     if target is None and kind == "numbers" and (name == "sum" or callable(name)):
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import graphlib
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklsb._words import did_you_mean
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import refuse_mask
 from sklsb.targets._conversions import LARGEST_DEFECT
-from sklsb.targets._names import Names, plain
+from sklsb.targets._names import Names, is_missing, plain
 
 _FORMS = (
     "a data frame (long, with a column of probabilities, or wide, with the values of {0!r} as "
@@ -23,6 +23,8 @@ _FORMS = (
 )
 
 
+# Relative defect of sums of rounded entries, percents too; one of a row that is not scaled.
+_ROUNDED, _EXACT = 5e-3, 1e-6
 # Names of columns that are hardly values.
 _NO_VALUE = re.compile("n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*")
 
@@ -49,7 +51,7 @@ def conditional(
                 return _from_series(child, _as_series(child, given, others, parents), parents)
             return _from_series(child, _as_root(child, given, others), parents)
         except ValueError as error:
-            raise ValueError(f"{error}{_misspelt(given, {child, *others})}") from None
+            raise ValueError(f"{error}{_misspelt(child, given, {child, *others})}") from None
     if isinstance(given, Mapping):
         return _from_mapping(child, given, parents)
     try:
@@ -68,15 +70,19 @@ def conditional(
     return Conditional(child, own, None, table)
 
 
-def _misspelt(given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
+def _misspelt(child: Any, given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
     """Return which level or column has no table, or looks like a variable, or nothing."""
-    columns = given.columns if isinstance(given, pd.DataFrame) else []
-    levels = [*given.index.names, *getattr(columns, "names", [])]
-    unknown = [label for label in [*levels, *columns] if label is not None and label not in known]
-    for label in unknown:
-        if near := did_you_mean(label, known, 0.7):
+    columns = [*given.columns] if isinstance(given, pd.DataFrame) else []
+    names = [*given.index.names, *getattr(given, "columns", pd.Index([])).names]
+    if child in columns or None in names[:1]:  # columns are variables, but for those of numbers
+        kinds = pd.api.types.is_float_dtype
+        names += [c for c, kind in zip(columns, given.dtypes, strict=True) if not kinds(kind)]
+    unknown = [label for label in names if label is not None and label not in known]
+    for label in unknown or columns:
+        likeness = 0.7 if label in unknown else 0.8  # those beside are values
+        if label not in known and (near := did_you_mean(label, known, likeness)):
             return f" {label!r} is no variable; {near}".rstrip()
-    names = [label for label in unknown if label in levels] or unknown
+    names = list(dict.fromkeys(unknown))
     return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
 
 
@@ -169,6 +175,11 @@ def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -
     for key, p in zip(series.index, numbers.to_numpy(dtype=np.float64), strict=True):
         parts = key if series.index.nlevels > 1 else (key,)
         *given, value = plain(parts[place] for place in turn)
+        if any(map(is_missing, (*given, value))):
+            raise ValueError(
+                f"the table of {child!r} has the row {_row([*own, child], [*given, value])}, where "
+                "a value is missing; drop such rows, or give the value a name."
+            )
         row = rows.setdefault(tuple(given), {})
         if value in row:
             raise ValueError(
@@ -211,6 +222,7 @@ def _from_mapping(
 
 def _numbers(child: Any, row: Any) -> Any:
     """Return a row with floats."""
+    row = row.to_dict() if isinstance(row, pd.Series) else row
     try:
         if isinstance(row, Mapping):
             return {value: float(p) for value, p in row.items()}
@@ -259,17 +271,20 @@ def tabulated(
         _check_direction(table, result)
     for at in np.ndindex(shape[:-1]):
         _check_row(table, states, at, result[at], normalize)
-    return result / result.sum(axis=-1, keepdims=True) if normalize else result
+    total = result.sum(axis=-1, keepdims=True)
+    return np.where(normalize | (abs(total - 1.0) > _EXACT), result / total, result)
 
 
 def _check_direction(table: Conditional, result: NDArray[np.float64]) -> None:
     """Refuse to scale rows of probabilities that were scaled by column, as by pandas.crosstab."""
-    whole = abs(result.sum(axis=tuple(range(result.ndim - 1))) - 1.0) <= LARGEST_DEFECT
-    by_row = abs(result.sum(axis=-1) - 1.0) <= LARGEST_DEFECT
-    if whole.all() and not by_row.all() and (result % 1.0).any():
+    columns, rows = result.sum(axis=tuple(range(result.ndim - 1))), result.sum(axis=-1)
+    for whole in (1.0, 100.0):
+        by_column, by_row = (abs(sums - whole) <= _ROUNDED * whole for sums in (columns, rows))
+        if not by_column.all() or by_row.all() or not (result % 1.0).any():
+            continue
         raise ValueError(
-            f"the table of {table.child!r} sums to 1 in each column, not in each row: these are "
-            f"probabilities of {table.parents!r:.100} given {table.child!r}. Give counts, or scale "
+            f"the table of {table.child!r} sums to {whole:g} in each column, not in each row; it "
+            f"holds probabilities of {table.parents!r:.100}. Give counts, or scale "
             'the rows first, as by pandas.crosstab(..., normalize="index").'
         )
 
@@ -338,7 +353,7 @@ def _check_row(
             f"row {where} of the table of {child!r} has nothing but zeros, so there is nothing to "
             "scale; give its probabilities, or add a little to all counts of the table."
         )
-    if abs(total - 1.0) > LARGEST_DEFECT:
+    if abs(total - 1.0) > LARGEST_DEFECT * (1.0 + 1e-9):
         raise ValueError(
             f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to {total:.6g} "
             "instead of 1; correct it, or give normalize=True to scale each row."
@@ -400,19 +415,19 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
             warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)
 
 
-def _warn_of_order(
-    found: Mapping[Any, Conditional], unsure: set[Any], states: Mapping[Any, Any]
-) -> None:
-    """Warn of axes of arrays that are of variables whose order pandas may have chosen."""
-    for child, table in found.items():
-        for parent in table.parents if isinstance(table.rows, np.ndarray) else ():
-            if parent in unsure:
-                warn(
-                    f"the table of {child!r} is an array, whose axis of {parent!r} is taken to be "
-                    f"in the order {states[parent]!r:.200}, as met in a pandas object. List this "
-                    "order in state_names if it is right, or give the rows by name.",
-                    ModelWarning,
-                )
+def _warn_of_order(table: Conditional, unsure: Container[Any], states: Mapping[Any, Any]) -> None:
+    """Warn of arrays along variables, and rows of one, whose order pandas may have chosen."""
+    axes = [*table.parents, table.child]
+    if not isinstance(table.rows, np.ndarray):
+        axes = axes[-1:] if table.values is None else []
+    for name in axes:
+        if name in unsure:
+            warn(
+                f"the table of {table.child!r} has numbers without the values of {name!r}, which "
+                f"are taken to be {list(states[name])!r:.200}, as met in a pandas object. List "
+                "this order in state_names of from_tables if it is right, or give values by name.",
+                ModelWarning,
+            )
 
 
 class Whole(NamedTuple):
@@ -421,6 +436,7 @@ class Whole(NamedTuple):
     parents: list[Any]
     values: list[Any]
     table: NDArray[np.float64]
+    unsure: bool  # whether pandas may have chosen the order of the values
 
 
 def _named(child: Any, given: Any, tables: Mapping[Any, Any]) -> list[Any]:
@@ -476,9 +492,12 @@ def read(
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
     names = {c: c[0] if of_slices else c for c in found}
     unsure = {c for c, t in found.items() if t.by_pandas and names[c] not in own}
-    _warn_of_order(found, unsure, states)
+    for table in found.values():
+        _warn_of_order(table, unsure, states)
     return {
-        child: Whole(table.parents, states[child], tabulated(table, states, normalize))
+        child: Whole(
+            table.parents, states[child], tabulated(table, states, normalize), child in unsure
+        )
         for child, table in found.items()
     }
 
@@ -512,10 +531,12 @@ def replaced(
     states: Mapping[Any, Sequence[Any]],
     normalize: bool,
     known: Iterable[Any],
+    unsure: Container[Any],
 ) -> NDArray[np.float64]:
     """Return a new table of the last of the named variables, given the others."""
     *parents, child = names
     table = conditional(child, given, parents, known)
+    _warn_of_order(table, unsure, states)
     return tabulated(table, states, normalize)
 
 

@@ -115,6 +115,7 @@ class Target(Worded, ABC):
     _is_binary: bool = False  # whether 0 and 1 are the names of -1 and 1
     _is_single: bool = False  # whether log p is computed in single precision
     _children: tuple[int, ...] | None = None  # of each factor, the variable whose table it is
+    _unsure: frozenset[Any] = frozenset()  # variables whose values pandas may have ordered
 
     def _look(self, again: bool = False) -> None:
         """Raise or warn if the user's function is no log-density, or no more if ``again``."""

@@ -27,7 +27,7 @@ from sklsb.targets._checks import (
 )
 from sklsb.targets._conversions import warn_of_sums
 from sklsb.targets._evidence import Weights, names_of_values, site_called, sites_by_name, value_name
-from sklsb.targets._names import Names, plain
+from sklsb.targets._names import Names, labels_of, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
 
@@ -415,6 +415,11 @@ class MarkovNetwork(Target):
             own = self._factors(self._table)
             named = ((table, f"table {f}") for f, table in enumerate(tables))
             given = [as_array(table, name).astype(np.float64) for table, name in named]
+            if any(labels_of(table) is not None for table in tables):
+                raise TypeError(
+                    "tables is a list with a data frame or Series, whose labels it would ignore; "
+                    "give a dict, {variable: table}."
+                )
             shapes = [table.shape for table in given], [table.shape for _, table in own]
             for f, (shape, needed) in enumerate(itertools.zip_longest(*shapes)):
                 if shape != needed:
@@ -438,9 +443,11 @@ class MarkovNetwork(Target):
         self, factors: Iterable[Any], children: tuple[int, ...] | None = None
     ) -> MarkovNetwork:
         """Return a network of the same variables."""
-        return MarkovNetwork._of_sites(
+        network = MarkovNetwork._of_sites(
             self._cardinalities, factors, self._labels, self.state_names, children
         )
+        network._unsure = self._unsure
+        return network
 
     def weighted(self, weights: Weights) -> MarkovNetwork:
         more = (((i,), weight) for i, weight in weights.items())
@@ -510,7 +517,8 @@ class MarkovNetwork(Target):
         ------
         ValueError
             If a row is missing, is given twice or misses the sum 1 by more than 0.001 (the message
-            has the row), an entry is negative, a parent has no table, or parents go in a circle.
+            has the row; less, as of rounded entries, is scaled), an entry is negative, a parent has
+            no table, or parents go in a circle.
         TypeError
             If a table is none of these.
 
@@ -538,7 +546,9 @@ class MarkovNetwork(Target):
         scopes = [[*(place[p] for p in own.parents), place[name]] for name, own in read.items()]
         factors = [(scope, own.table) for scope, own in zip(scopes, read.values(), strict=True)]
         sizes = [len(own) for own in states]
-        return cls._of_sites(sizes, factors, names, states, tuple(range(len(names))))
+        network = cls._of_sites(sizes, factors, names, states, tuple(range(len(names))))
+        network._unsure = frozenset(name for name, own in read.items() if own.unsure)
+        return network
 
     def table(self, variable: Any) -> Any:
         """Return the conditional table of a variable, with its names.
@@ -586,7 +596,7 @@ class MarkovNetwork(Target):
             f, scope, axis = self._conditional(variable)
             names = [self.label(site) for site in scope]
             states = dict(zip(names, self._values(scope), strict=True))
-            table = _tables.replaced(given, names, states, normalize, self.names)
+            table = _tables.replaced(given, names, states, normalize, self.names, self._unsure)
             factors[f] = factors[f][0], np.moveaxis(table, -1, axis)
         return self._made_of(factors, self._children)
 
