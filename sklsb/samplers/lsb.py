@@ -174,9 +174,9 @@ class LSBSampler(BaseSampler):
     >>> from sklsb import Ising, LSBSampler
     >>> ising = Ising.lattice(np.full((8, 8), 0.2), coupling=0.3)
     >>> sampler = LSBSampler(n_chains=2, random_state=0).fit(ising)
-    >>> draws = sampler.sample(1000)
+    >>> draws = sampler.sample(2000)
     >>> dict(draws.sizes)
-    {'chain': 2, 'draw': 1000, 'row': 8, 'col': 8}
+    {'chain': 2, 'draw': 2000, 'row': 8, 'col': 8}
     """
 
     _algorithm = Learning
