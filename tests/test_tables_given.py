@@ -157,6 +157,34 @@ def test_columns_named_like_a_parent_are_its_values():
         MarkovNetwork.from_tables(tables, normalize=True)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.DataFrame({"smoker": ["no", "yes"], "yes": [0.1, 0.7]}),
+        {"no": {"yes": 0.1}, "yes": {"yes": 0.7}},
+        {"no": 0.1, "yes": 0.7},
+        [[0.1], [0.7]],
+    ],
+    ids=["frame", "dicts", "numbers", "array"],
+)
+def test_probabilities_of_yes_alone_are_told(given, normalize):
+    tables, parents = {"smoker": RAIN, "cough": given}, {"cough": "smoker"}
+    with pytest.raises(ValueError, match="cough"):
+        MarkovNetwork.from_tables(tables, parents, normalize=normalize)
+    if not isinstance(given, dict):
+        message = r"row smoker=no of .* 'cough' has 0\.1 for its only value, .* probability 1 - p"
+        with pytest.raises(ValueError, match=message):
+            MarkovNetwork.from_tables(tables, parents, normalize=normalize)
+
+
+def test_columns_of_missing_values():
+    answers = pd.DataFrame({"smoker": ["no", "no", "yes"], "cough": ["no", None, "yes"]})
+    table = answers.groupby(["smoker", "cough"], dropna=False).size().unstack(fill_value=0)
+    with pytest.raises(ValueError, match="'cough' has a column for missing values; drop it"):
+        MarkovNetwork.from_tables({"smoker": RAIN, "cough": table}, normalize=True)
+
+
 def test_rows_without_counts():
     tables = {"smoker": RAIN, "cough": {"no": [3, 1], "yes": [0, 0]}}
     with pytest.raises(ValueError, match=r"row smoker=yes .* has nothing but zeros"):
@@ -425,6 +453,10 @@ def counted(**columns):
             "'n', without which each row sums to 1",
         ),
         ({"dry": [0.8, 0.1], "wet": [0.2, 0.9], "x": [7.0, 9.0]}, "'x', .* list it in state_names"),
+        (
+            {"dry": [80, 12.5], "wet": [20, 87.5], "patients": [700, 900]},
+            "'patients', without which each row sums to 100; leave it out",
+        ),
     ],
 )
 def test_columns_that_are_no_values(columns, message):

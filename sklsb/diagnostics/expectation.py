@@ -246,7 +246,8 @@ def _terms(target: Target, function: Any) -> Terms:
     if not listed or not all(isinstance(term, Sequence) and len(term) == 2 for term in function):
         raise TypeError(
             f'function is {function!r:.100}; for a target give None (log p), "sum", or a list of '
-            "(variables, table). Draws of exact.sample take any function."
+            "(variables, table). Draws of exact.sample take any function; so do exact.states, with "
+            "exact.probabilities, of a small target."
         )
     by_name, terms = sites_by_name(target), []
     for variables, given in function:

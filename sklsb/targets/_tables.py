@@ -99,6 +99,10 @@ def _as_series(
 ) -> pd.Series:
     """Return a frame as a Series whose index has a level for each variable."""
     several = frame.columns.nlevels > 1
+    if not several and any(map(is_missing, frame.columns)):
+        raise ValueError(
+            f"the table of {child!r} has a column for missing values; drop it, or give it a name."
+        )
     if several and not {child, *others}.isdisjoint(frame.columns):  # names that are tuples
         frame, several = frame.set_axis(frame.columns.to_flat_index(), axis=1), False
     named = [*frame.index.names, *(frame.columns.names if several else frame.columns)]
@@ -346,6 +350,11 @@ def _check_row(
             f"{where}; probabilities are finite and not negative."
         )
     total = float(row.sum())
+    if row.size == 1 and abs(total - 1.0) > LARGEST_DEFECT:
+        raise ValueError(
+            f"row {where} of the table of {child!r} has {total:.6g} for its only value, "
+            f"{states[child][0]!r}; give all values, such as another one of probability 1 - p."
+        )
     if normalize and total > 0.0:
         return
     if normalize:
@@ -399,17 +408,18 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
         return
     given = np.array([[row.get(v, np.nan) for v in values] for row in rows.values()], float)
     rest = given.sum(axis=1, keepdims=True) - given
-    close = [abs(rest + given - 1.0), abs(rest - 1.0), abs(rest - given) / np.maximum(given, 1e-9)]
-    whole, *wrong = (np.all(part <= LARGEST_DEFECT, axis=0) for part in close)
-    if whole.all():
+    close = [abs(rest - 1.0), abs(rest / 100.0 - 1.0), abs(rest / np.maximum(given, 1e-9) - 1.0)]
+    needless, percents, totals = (np.all(part <= LARGEST_DEFECT, axis=0) for part in close)
+    total = given.sum(axis=1)
+    if any(np.all(abs(total / whole - 1.0) <= LARGEST_DEFECT) for whole in (1.0, 100.0)):
         return
     y_or_n = {"y", "n"} <= {str(v).lower() for v in values}
-    for value, needless, total in zip(values, *wrong, strict=True):
+    for value, one, hundred, sum_of in zip(values, needless, percents, totals, strict=True):
         what = f"the table of {child!r} has the column {value!r}, "
         how = "; leave it out, or list it in state_names if it is a value."
-        if len(values) > 2 and needless:
-            raise ValueError(f"{what}without which each row sums to 1{how}")
-        if len(values) > 2 and len(rows) > 1 and total:
+        if len(values) > 2 and (one or hundred):
+            raise ValueError(f"{what}without which each row sums to {1 if one else 100}{how}")
+        if len(values) > 2 and len(rows) > 1 and sum_of:
             raise ValueError(f"{what}the sum of the others{how}")
         if normalize and _NO_VALUE.fullmatch(str(value).lower()) and not y_or_n:
             warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)

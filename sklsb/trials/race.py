@@ -254,9 +254,9 @@ class Pool:
             weights.append(len(x))
         self.of_sites = 1.0 - np.square(np.average(shares, axis=0, weights=weights)).sum(axis=0)
         # On a flat target log p changes by rounding only.
-        rounding = (8 * _EPS * (1.0 + abs(runs[0].reference))) ** 2
+        rounding = 8 * _EPS * (1.0 + abs(runs[0].reference))
         of_lp = square - mean**2
-        self.of_lp = np.array([of_lp if of_lp > rounding else 0.0])
+        self.of_lp = np.array([of_lp if np.sqrt(max(of_lp, 0.0)) > rounding else 0.0])
 
     def times(self, run: Runs) -> tuple[Found, Found]:
         """Return the times of the sites and of log p."""
