@@ -36,7 +36,7 @@ observed = truth + noise_sd * np.random.default_rng(0).standard_normal(truth.sha
 
 target = Potts.from_image(observed, np.arange(4), noise_sd, coupling=1.4)
 sampler = LSBSampler(n_burn_in=100 * truth.size, random_state=0).fit(target)
-p = marginals(sampler.sample(3000, thin="auto"), target)["p"]
+p = marginals(sampler.sample(3000, thin="sweep"), target)["p"]
 
 # %%
 # The answer
