@@ -185,6 +185,16 @@ def test_columns_of_missing_values():
         MarkovNetwork.from_tables({"smoker": RAIN, "cough": table}, normalize=True)
 
 
+def test_rows_that_nearly_sum_to_1_are_told():
+    for row, total in (({"yes": 0.15, "no": 0.75}, "0.9"), ({"yes": 15.5, "no": 75}, "90.5")):
+        with pytest.warns(ModelWarning, match=rf"row a=x .* sums to {total}, .*; correct it if"):
+            MarkovNetwork.from_tables(
+                {"a": {"x": 3, "y": 1}, "b": {"x": row, "y": {"yes": 1, "no": 8}}},
+                {"b": "a"},
+                normalize=True,
+            )
+
+
 def test_rows_without_counts():
     tables = {"smoker": RAIN, "cough": {"no": [3, 1], "yes": [0, 0]}}
     with pytest.raises(ValueError, match=r"row smoker=yes .* has nothing but zeros"):

@@ -25,6 +25,7 @@ _FORMS = (
 
 # Relative defect of sums of rounded entries, percents too; one of a row that is not scaled.
 _ROUNDED, _EXACT = 5e-3, 1e-6
+_NEAR = 0.2  # relative defect of what may be a slip
 # Names of columns that are hardly values.
 _NO_VALUE = re.compile("n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*")
 
@@ -356,6 +357,13 @@ def _check_row(
             f"{states[child][0]!r}; give all values, such as another one of probability 1 - p."
         )
     if normalize and total > 0.0:
+        whole = 100.0 if total > 10.0 else 1.0
+        if _ROUNDED < abs(total / whole - 1.0) < _NEAR and (row % 1.0).any():
+            warn(
+                f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to "
+                f"{total:.6g}, which normalize=True scales; correct it if it should be {whole:g}.",
+                ModelWarning,
+            )
         return
     if normalize:
         raise ValueError(
