@@ -158,7 +158,7 @@ class AutoSampler(BaseSampler):
 
     `fit` first fits an `LSBSampler` with Barker's function, which takes little work. Other samplers
     go on from the states that its chains reached, as far as the target allows them: Gibbs sweeps,
-    by colour, by layers and in random blocks; clusters where couplings are not frustrated;
+    by layers, by colour or in order, and in random blocks; clusters where no coupling is negative;
     independent draws if variable elimination is cheap. They race in rounds, after which clearly
     worse ones are dropped. If one makes five times as many effective draws as the `LSBSampler`,
     more than learning ever gained, and neither candidates nor chains disagree, it is taken.
@@ -320,7 +320,7 @@ class _Choice:
         first, budget = self.first, _SHARE * self.work
         if (self.target.n_possible > 1).any():
             given = self.target, self.states, self.seeds[2:], self.settings
-            self.samplers |= fitted_challengers(*given, self.short is not None, {*self.fitted})
+            self.samplers |= fitted_challengers(*given, {*self.fitted})
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:

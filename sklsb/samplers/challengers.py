@@ -23,11 +23,11 @@ _BLOCK, _MOST_STATES = 4, 256
 _LEAST_ENTRIES = 2.0**28
 
 
-def challengers(target: Target, large: bool = False) -> Iterator[tuple[str, BaseSampler]]:
+def challengers(target: Target) -> Iterator[tuple[str, BaseSampler]]:
     """Return samplers of single changes and clusters that a target allows, not fitted.
 
-    On a ``large`` sparse target sweeps in order are those by colour at a higher price, and a block
-    of random variables hardly ever holds two that depend on each other: both are left out.
+    On a sparse target sweeps in order are those by colour at a higher price, and a block of random
+    variables hardly ever holds two that depend on each other: both are left out.
     """
     if is_on_torch(target):
         yield "exact ratios", LSBSampler("barker")
@@ -36,15 +36,14 @@ def challengers(target: Target, large: bool = False) -> Iterator[tuple[str, Base
         return
     if target.offers.layers is not None:
         yield "layers", GibbsSampler("layers")
-    by_colour_only = large and is_sparse(target)
-    if not by_colour_only:
-        yield "systematic", GibbsSampler("systematic")
-    if target.ratio_cost > 1:  # a function of the user, which every change asks
+    asked = target.ratio_cost > 1  # a function of the user, by every change
+    sparse = is_sparse(target) and not asked
+    scan = "chromatic" if sparse else "systematic"
+    yield scan, GibbsSampler(scan)
+    if asked:
         return
-    if is_sparse(target):
-        yield "chromatic", GibbsSampler("chromatic")
     free = np.sort(target.n_possible[target.n_possible > 1])[-_BLOCK:]
-    in_blocks = free.size == _BLOCK and not by_colour_only
+    in_blocks = free.size == _BLOCK and not sparse
     if in_blocks and np.prod(free, dtype=float) <= min(_MOST_STATES, MOST_COUNTED):
         yield "blocks", GibbsSampler(block_size=_BLOCK)
     if is_attractive(target):
@@ -56,12 +55,11 @@ def fitted_challengers(
     states: States,
     seeds: list[int],
     settings: dict[str, Any],
-    large: bool = False,
     fitted: Container[str] = (),
 ) -> dict[str, BaseSampler]:
     """Return samplers whose chains are at these states, but for those that are fitted already."""
     found = {}
-    for (name, sampler), seed in zip(challengers(target, large), seeds, strict=False):
+    for (name, sampler), seed in zip(challengers(target), seeds, strict=False):
         if name in fitted:
             continue
         sampler.set_params(**settings, n_burn_in=0, random_state=seed)
