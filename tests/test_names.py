@@ -14,6 +14,7 @@ from sklsb import (
     RBM,
     FunctionTarget,
     Ising,
+    LSBSampler,
     MarkovNetwork,
     Potts,
     TorchTarget,
@@ -23,6 +24,7 @@ from sklsb import (
     exact,
 )
 from sklsb.diagnostics.draws import draws_dataset
+from sklsb.exceptions import ModelWarning
 
 BIF = """\
 network weather { }
@@ -564,13 +566,44 @@ def test_states_by_name_are_those_of_positions():
     network = MarkovNetwork([2, 3], [((0, 1), table)], names=["a", "b"], state_names=names)
     frame = draw(network, 40, random_state=0)
     places = [[names[0].index(a), names[1].index(b)] for a, b in frame[["a", "b"]].to_numpy()]
-    expected = network.log_prob(places)
+    expected = network.log_prob(np.array(places, dtype=network.dtype))
     assert len({*expected}) > 3
     np.testing.assert_array_equal(network.log_prob(frame[["b", "a"]]), expected)
     by_number = pandas.DataFrame({"a": [p[0] for p in places], "b": frame["b"]})
     np.testing.assert_array_equal(network.log_prob(by_number), expected)
     with pytest.raises(ValueError, match=r"x\['b'\] is 0; .* names \[1, 2, 5\]"):
         network.log_prob(pandas.DataFrame({"a": [0], "b": [0]}))
+
+
+@pytest.mark.parametrize(
+    ("names", "flags"),
+    [((1, 0), True), (("1", "0"), True), ((1, 2), False), ((True, False), True)],
+)
+def test_positions_that_are_names_of_other_values_are_told(names, flags):
+    """Data frames and evidence go by name; arrays of the type of draws, by position."""
+    pandas = pytest.importorskip("pandas")
+    network = MarkovNetwork([2], [((0,), [0.25, 0.75])], ["a"], [names])
+    expected = np.log([0.25])
+    for kind in (None, object):
+        frame = pandas.DataFrame({"a": names[:1]}, dtype=kind)
+        np.testing.assert_allclose(network.log_prob(frame), expected)
+    if flags:
+        np.testing.assert_allclose(network.log_prob(pandas.DataFrame({"a": [True]})), expected)
+    np.testing.assert_allclose(network.log_prob(np.array([[0]], dtype=network.dtype)), expected)
+    given = [[0]] if names[0] is not True else [[False]]
+    message = r"x holds positions, so .* means the value .* of 'a'\. .*; int8, the dtype"
+    for target in (network, network.condition({"a": names[0]})):
+        with pytest.warns(ModelWarning, match=message):
+            np.testing.assert_allclose(target.log_prob(given), expected)
+    with pytest.warns(ModelWarning, match="initial_states holds positions"):
+        LSBSampler("barker", n_burn_in=1, n_chains=1).fit(network, initial_states=given)
+    draw(network, 3, random_state=0)
+
+
+def test_numbers_that_are_the_names_of_their_places_are_not_told():
+    for names in ((0, 1, 2), ("0", "1", "2"), (0, 10, 20), (10, 20, 30), ("no", "yes", "1st")):
+        network = MarkovNetwork([3], [((0,), [1, 2, 3])], ["a"], [names])
+        np.testing.assert_allclose(network.log_prob([[1]]), np.log(2))
 
 
 def test_a_row_of_a_frame_is_evidence():

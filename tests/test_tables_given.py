@@ -368,7 +368,7 @@ def test_a_misspelt_value_of_the_variable(row, form):
 @pytest.mark.parametrize("other", ["Wet", "wet ", "WET"])
 def test_values_that_differ_in_case_only(other):
     tables = {"rain": RAIN, "grass": {"dry": 0.3, "wet": 0.6, other: 0.1}}
-    with pytest.raises(ValueError, match=f"has the values 'wet' and '{other}'; make them one, or"):
+    with pytest.raises(ValueError, match=f"values 'wet' and '{other}'; make them one, or give sta"):
         MarkovNetwork.from_tables(tables)
     values = {"grass": ["wet", other, "dry"]}
     found = MarkovNetwork.from_tables(tables, state_names=values).table("grass")
@@ -435,9 +435,12 @@ def test_the_index_of_a_series_without_parents(name):
 @pytest.mark.parametrize("name", ["grass", "gras"])
 def test_the_index_of_a_series_that_is_another_variable(name):
     series = pd.Series(RAIN).rename_axis(name)
-    with pytest.raises(ValueError, match=rf"'rain' has the levels \['{name}'\]; name its rows"):
+    message = rf"'rain' has the levels \['{name}'\]; name its rows"
+    if name == "grass":
+        message = r"'rain' has a single number, 0\.8, in a row of its parents, \['grass'\]\. If"
+    with pytest.raises(ValueError, match=message):
         MarkovNetwork.from_tables({"rain": series, "grass": {"dry": 0.4, "wet": 0.6}})
-    with pytest.raises(ValueError, match=rf"'rain' has the levels \['{name}'\]; name its rows"):
+    with pytest.raises(ValueError, match=message):
         network().replace({"rain": series})
 
 
@@ -485,6 +488,94 @@ def test_columns_called_like_no_values(name):
         ModelWarning, match=f"'grass' has the column '{name}', which normalize=True takes for a v"
     ):
         MarkovNetwork.from_tables(given, normalize=True)
+
+
+P_YES = pd.Series({"no": 0.1, "yes": 0.7}).rename_axis("smoker")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [P_YES, P_YES.rename("cough").to_frame(), P_YES.rename("cough").reset_index(), {**P_YES}],
+    ids=["series", "frame", "columns", "dict"],
+)
+def test_one_probability_for_each_row_of_a_parent(given):
+    """As groupby(...).mean() gives them."""
+    message = r"'cough' has a single number, 0\.1, in a row of its parents, \['smoker'\]\. If it"
+    for normalize in (False, True):
+        with pytest.raises(ValueError, match=message):
+            MarkovNetwork.from_tables(
+                {"smoker": RAIN, "cough": given}, {"cough": "smoker"}, normalize=normalize
+            )
+
+
+def test_rows_of_a_parent_that_is_not_named():
+    table = {"flu": {"summer": 0.03, "winter": 0.15}}
+    with pytest.raises(ValueError, match=r"to 0\.18 .* rows are of a parent, name that in parents"):
+        MarkovNetwork.from_tables(table)
+    with pytest.warns(ModelWarning, match=r"'flu' sums to 0\.18, which normalize=True scales"):
+        MarkovNetwork.from_tables(table, normalize=True)
+
+
+@pytest.mark.parametrize(
+    "given", [{"dry": 0.9, "wet": 0.1}, pd.Series({"dry": 0.9, "wet": 0.1}), [0.9, 0.1]]
+)
+def test_replace_keeps_the_parents(given):
+    with pytest.raises(ValueError, match=r"replace keeps the parents, \['rain', 'sprinkler'\]; f"):
+        network().replace({"grass": given})
+
+
+def test_a_root_as_a_frame_whose_labels_have_another_name():
+    root = pd.DataFrame({"weather": ["no", "yes"], "prob": [0.8, 0.2]})
+    for frame in (
+        root,
+        root.iloc[:, ::-1],
+        pd.Series(["no"] * 4 + ["yes"])
+        .value_counts(normalize=True)
+        .rename("share")
+        .rename_axis("weather")
+        .reset_index(),
+    ):
+        found = MarkovNetwork.from_tables({"rain": frame, "grass": {"dry": 0.4, "wet": 0.6}})
+        assert found.table("rain").to_dict() == RAIN
+    for columns in (["weather", "yes"], ["grass", "p"], ["gras", "p"]):
+        with pytest.raises(ValueError, match=r"'rain' (has|lacks|sums)"):
+            MarkovNetwork.from_tables(
+                {"rain": root.set_axis(columns, axis=1), "grass": {"dry": 0.4, "wet": 0.6}}
+            )
+
+
+def test_columns_beside_counts_are_told():
+    counts = {"no": [749, 171], "yes": [251, 80]}
+    for name, column in {"patients": [1100, 300], "mean_age": [44, 51], "dose": [2.5, 1.5]}.items():
+        given = counted(**counts, **{name: column})
+        given["grass"] = given["grass"].set_index("rain").rename_axis(columns="grass")
+        with pytest.warns(ModelWarning, match=f"the column '{name}', which normalize=True takes"):
+            MarkovNetwork.from_tables(given, normalize=True)
+    given = counted(**counts, visits=[3120, 801])
+    with pytest.warns(
+        ModelWarning, match=r"'grass' .* \['no', 'yes', 'visits'\]\. Drop what is no"
+    ):
+        MarkovNetwork.from_tables(given, normalize=["grass"])
+    with pytest.raises(ValueError, match="has the value 'visits' of 'grass', whose values are"):
+        MarkovNetwork.from_tables(given, normalize=True, state_names={"grass": ["no", "yes"]})
+    named = {**given, "grass": given["grass"].set_index("rain").rename_axis(columns="grass")}
+    for options in ({"state_names": {"grass": ["no", "yes", "visits"]}}, {"tables": named}):
+        MarkovNetwork.from_tables(**{"tables": given, "normalize": True, **options})
+
+
+def test_some_tables_are_normalized():
+    tables = {"rain": {"no": 3, "yes": 1}, "grass": [[1, 0], [0, 1]]}
+    found = MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize=["rain"])
+    assert found.table("rain").to_dict() == {"no": 0.75, "yes": 0.25}
+    assert (
+        found.replace({"rain": {"no": 1, "yes": 1}}, normalize=["rain"]).table("rain")["no"] == 0.5
+    )
+    with pytest.raises(ValueError, match=r"'rain' sums to 4 instead"):
+        MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize=["grass"])
+    with pytest.raises(ValueError, match=r"names 'rian', which has no table\. did you mean 'rain'"):
+        MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize=["rian"])
+    with pytest.raises(TypeError, match="normalize is 'rain'; give True, False or a list of names"):
+        MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize="rain")
 
 
 def test_columns_that_may_be_totals_but_are_values():

@@ -83,6 +83,15 @@ def _names_of_values(names: tuple[Any, ...], *kinds: type) -> Names:
     return Names(names)  # by kinds, too: as keys, 1 and True and 1.0 are the same
 
 
+def _place(names: tuple[Any, ...], value: Any) -> int | None:
+    """Return the place of a value; True and False mean 1 and 0 where there are no other numbers."""
+    known = _names_of_values(names, *map(type, names))
+    place = known.find(value)
+    if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
+        place = known.find(int(value))
+    return place
+
+
 def value_called(target: Named, site: int, value: Any, what: str) -> int:
     """Return a value of a variable, given by its name, which is its number if it has no other."""
     if is_missing(value):
@@ -90,10 +99,7 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
             f"{what} is {value!r}, which is no value; leave out variables that were not observed."
         )
     names = names_of_values(target, site)
-    known = _names_of_values(names, *map(type, names))
-    place = known.find(value)
-    if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
-        place = known.find(int(value))
+    place = _place(names, value)
     if place is not None:
         return target.values[place]
     if target.state_names is None:
@@ -109,6 +115,15 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
         f"values, with the names {list(names[:_MOST_NAMES])}"
         f"{' and others' if len(names) > _MOST_NAMES else ''}. Give one of these names{more}."
     )
+
+
+def called_otherwise(target: Named, kind: type) -> str:
+    """Return what a number or flag means that is the name of another value, if there is one."""
+    for site, names in enumerate(target.state_names or ()):
+        for place, (value, name) in enumerate(zip(target.values, names, strict=False)):
+            if kind(value) == value and _place(names, kind(value)) not in (None, place):
+                return f"{kind(value)} means the value {name!r} of {target.label(site)!r}"
+    return ""
 
 
 def value_name(target: Named, site: int, value: int) -> Any:
@@ -169,10 +184,11 @@ def states_in(target: Named, frame: Any, name: str, by_column: bool, by_value: b
                 "is missing."
             )
         if by_value and target.state_names is not None and len(own) == target.n_sites:
-            is_number = found[site].dtype.kind in "iufb"
-            if not is_number or are_numbers(target.state_names[site]):
+            given, names = plain(column.unique()), target.state_names[site]
+            is_position = found[site].dtype.kind in "iufb" and not are_numbers(names)
+            if not is_position or any(_place(names, v) is not None for v in given):
                 what = f"{name}[{own[j]!r}]"
-                known = {v: value_called(target, site, v, what) for v in plain(column.unique())}
+                known = {v: value_called(target, site, v, what) for v in given}
                 found[site] = np.array([known[v] for v in column], dtype=np.int64)
     return np.stack([found[i] for i in sorted(found)], axis=-1) if found else np.asarray(frame)
 

@@ -2,7 +2,7 @@
 
 import graphlib
 import re
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,12 @@ _FORMS = (
 _ROUNDED, _EXACT = 5e-3, 1e-6
 _NEAR = 0.2  # relative defect of what may be a slip
 # Names of columns that are hardly values.
-_NO_VALUE = re.compile("n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*")
+_NO_VALUE = re.compile(
+    "n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*|patients|people|persons"
+    "|((mean|avg|average|median|std|n|num|total|sum)[ _.].*)|(.*[ _.])?age"
+)
+# Names of columns that are hardly anything but numbers.
+_NUMBERS = re.compile("p|prob(ability)?|proportion|share|percent|%|n|counts?|freq|frequency|weight")
 
 
 class Conditional(NamedTuple):
@@ -75,7 +80,7 @@ def _misspelt(child: Any, given: pd.DataFrame | pd.Series, known: set[Any]) -> s
     """Return which level or column has no table, or looks like a variable, or nothing."""
     columns = [*given.columns] if isinstance(given, pd.DataFrame) else []
     names = [*given.index.names, *getattr(given, "columns", pd.Index([])).names]
-    if child in columns or None in names[:1]:  # columns are variables, but for those of numbers
+    if columns and (child in columns or None in names[:1]):  # variables, but for those of numbers
         kinds = pd.api.types.is_float_dtype
         names += [c for c, kind in zip(columns, given.dtypes, strict=True) if not kinds(kind)]
     unknown = [label for label in names if label is not None and label not in known]
@@ -87,12 +92,38 @@ def _misspelt(child: Any, given: pd.DataFrame | pd.Series, known: set[Any]) -> s
     return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
 
 
+def _labels(frame: pd.DataFrame) -> set[Any]:
+    """Return the names of the columns and of the levels of a frame."""
+    return {*frame.columns, *frame.columns.names, *frame.index.names}
+
+
 def _as_root(child: Any, series: pd.Series, others: set[Any]) -> pd.Series:
     """Return a Series of one level called like no variable, such as "state", as the child's."""
     name = series.index.name
+    if others.issuperset(series.index.names):
+        raise _one_number(child, series.iloc[0], series.index.names)
     if series.index.nlevels > 1 or name in others or did_you_mean(name, others, 0.8):
         return series
     return series.rename_axis(index=child)
+
+
+def _as_root_frame(child: Any, frame: pd.DataFrame, others: set[Any]) -> pd.DataFrame:
+    """Return a frame of labels and numbers with the labels called as the child."""
+    kinds = {bool(pd.api.types.is_numeric_dtype(kind)): c for c, kind in frame.dtypes.items()}
+    name = kinds.get(False)
+    is_root = frame.shape[1] == len(kinds) == 2 and not did_you_mean(name, others, 0.8)
+    if is_root and _NUMBERS.fullmatch(str(kinds[True]).lower()):
+        return frame.rename(columns={name: child})
+    return frame
+
+
+def _one_number(child: Any, p: Any, parents: Sequence[Any]) -> ValueError:
+    """Return the error for a table of one number per row of the parents."""
+    return ValueError(
+        f"the table of {child!r} has a single number, {p!s:.50}, in a row of its parents, "
+        f"{list(parents)!r:.200}. If it is the probability of one value, give those of all in each "
+        "row, such as {'no': 1 - p, 'yes': p}."
+    )
 
 
 def _as_series(
@@ -126,9 +157,13 @@ def _as_series(
     else:
         levels = [name for name in frame.index.names if name == child or name in others]
         frame, inside = frame.reset_index(levels), [*levels, *inside]
+    if not inside and child not in frame.columns and frame.index.names == [None]:
+        frame = _as_root_frame(child, frame, others)
     if child in frame.columns:
         rest = [name for name in frame.columns if name != child and name not in inside]
         if len(rest) != 1:
+            if not rest and pd.api.types.is_float_dtype(frame[child]):
+                raise _one_number(child, frame[child].iloc[0], inside)
             raise ValueError(
                 f"the table of {child!r} has the columns {list(frame.columns)!r:.200}; beside "
                 f"{child!r} and its parents it needs one column, of probabilities, and has "
@@ -219,6 +254,8 @@ def _from_mapping(
                 "give the value of each parent, in this order, as a tuple."
             )
         rows[at] = _numbers(child, row)
+        if own and isinstance(rows[at], float):
+            raise _one_number(child, row, own)
     if all(isinstance(row, Mapping) for row in rows.values()):
         values = list(dict.fromkeys(value for row in rows.values() for value in row))
         return Conditional(child, own, values, rows)
@@ -313,7 +350,7 @@ def _refuse_misspelt(table: Conditional) -> None:
         if other is not value:
             raise ValueError(
                 f"the table of {table.child!r} has the values {other!r} and {value!r}; make them "
-                "one, or list them in state_names if they are two."
+                f"one, or give state_names={{{table.child!r}: {values!r:.200}}} if they are two."
             )
     if not values or isinstance(rows, np.ndarray) or len(rows) < 2:
         return
@@ -358,7 +395,8 @@ def _check_row(
         )
     if normalize and total > 0.0:
         whole = 100.0 if total > 10.0 else 1.0
-        if _ROUNDED < abs(total / whole - 1.0) < _NEAR and (row % 1.0).any():
+        near = _ROUNDED < abs(total / whole - 1.0) < _NEAR or (not parents and total < 1 - _ROUNDED)
+        if near and (row % 1.0).any():
             warn(
                 f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to "
                 f"{total:.6g}, which normalize=True scales; correct it if it should be {whole:g}.",
@@ -374,6 +412,7 @@ def _check_row(
         raise ValueError(
             f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to {total:.6g} "
             "instead of 1; correct it, or give normalize=True to scale each row."
+            f"{'' if parents else ' If its rows are of a parent, name that in parents.'}"
         )
 
 
@@ -409,8 +448,11 @@ def _values_of(table: Conditional) -> list[Any]:
     return values
 
 
-def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
-    """Refuse a column of totals or counts among the values; warn of one that is called so."""
+def _refuse_stray(child: Any, table: Conditional, normalize: bool, sure: bool) -> None:
+    """Refuse a column of totals or counts among the values; warn of what is hardly a value.
+
+    ``sure``: whether the columns are known to be values.
+    """
     values, rows = table.values or [], table.rows
     if len(values) < 2 or isinstance(rows, np.ndarray):
         return
@@ -422,6 +464,7 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
     if any(np.all(abs(total / whole - 1.0) <= LARGEST_DEFECT) for whole in (1.0, 100.0)):
         return
     y_or_n = {"y", "n"} <= {str(v).lower() for v in values}
+    broken = (given % 1.0 != 0.0).any(axis=0)
     for value, one, hundred, sum_of in zip(values, needless, percents, totals, strict=True):
         what = f"the table of {child!r} has the column {value!r}, "
         how = "; leave it out, or list it in state_names if it is a value."
@@ -429,8 +472,16 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool) -> None:
             raise ValueError(f"{what}without which each row sums to {1 if one else 100}{how}")
         if len(values) > 2 and len(rows) > 1 and sum_of:
             raise ValueError(f"{what}the sum of the others{how}")
-        if normalize and _NO_VALUE.fullmatch(str(value).lower()) and not y_or_n:
+        alone = len(values) > 2 and broken.sum() == 1 and broken[values.index(value)]
+        if normalize and (alone or (_NO_VALUE.fullmatch(str(value).lower()) and not y_or_n)):
             warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)
+            sure = True
+    if normalize and len(values) > 2 and not sure:
+        warn(
+            f"the values of {child!r} are taken from all columns beside the parents, "
+            f"{values!r:.200}. Drop what is no value, or say that all are, by state_names.",
+            ModelWarning,
+        )
 
 
 def _warn_of_order(table: Conditional, unsure: Container[Any], states: Mapping[Any, Any]) -> None:
@@ -446,6 +497,20 @@ def _warn_of_order(table: Conditional, unsure: Container[Any], states: Mapping[A
                 "this order in state_names of from_tables if it is right, or give values by name.",
                 ModelWarning,
             )
+
+
+def _scaled(normalize: bool | Iterable[Any], known: Collection[Any]) -> Collection[Any]:
+    """Return the variables whose rows are scaled."""
+    if isinstance(normalize, bool | np.bool_):
+        return known if normalize else ()
+    if isinstance(normalize, str) or not isinstance(normalize, Iterable):
+        raise TypeError(f"normalize is {normalize!r:.100}; give True, False or a list of names.")
+    names = plain(normalize)
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise ValueError(f"normalize names {name!r}, which has no table. {near}".rstrip())
+    return names
 
 
 class Whole(NamedTuple):
@@ -474,7 +539,7 @@ def read(
     tables: Mapping[Any, Any],
     parents: Mapping[Any, Sequence[Any]],
     state_names: Mapping[Any, Iterable[Any]] | None,
-    normalize: bool,
+    normalize: bool | Iterable[Any],
     of_slices: bool = False,
 ) -> dict[Any, Whole]:
     """Read all tables; in slices, variables are called (variable, 0) and (variable, 1)."""
@@ -485,6 +550,7 @@ def read(
     for name in parents.keys() - tables.keys():
         near = did_you_mean(name, tables) or f"there are {[*tables]!r:.200}."
         raise ValueError(f"parents names {name!r}, which has no table; {near}".rstrip())
+    scaled = _scaled(normalize, tables)
     found = {c: conditional(c, given, parents.get(c), tables) for c, given in tables.items()}
     _check_parents(found)
     own = dict[Any, list[Any]]()
@@ -501,12 +567,13 @@ def read(
         raise ValueError(
             f"state_names names {strangers[0]!r}, which has no table; there are {[*known]!r:.200}."
         )
-    states = {}
+    states, inner = {}, {parent for table in found.values() for parent in table.parents}
     for child, table in found.items():
         name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
         if name not in own:
             _refuse_misspelt(table)
-            _refuse_stray(child, table, normalize)
+            named = not isinstance(tables[child], pd.DataFrame) or child in _labels(tables[child])
+            _refuse_stray(child, table, child in scaled, named or child in inner)
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
     names = {c: c[0] if of_slices else c for c in found}
     unsure = {c for c, t in found.items() if t.by_pandas and names[c] not in own}
@@ -514,7 +581,7 @@ def read(
         _warn_of_order(table, unsure, states)
     return {
         child: Whole(
-            table.parents, states[child], tabulated(table, states, normalize), child in unsure
+            table.parents, states[child], tabulated(table, states, child in scaled), child in unsure
         )
         for child, table in found.items()
     }
@@ -524,7 +591,7 @@ def read_slices(
     tables: Mapping[Any, Any],
     parents: Mapping[Any, Sequence[Any]],
     state_names: Mapping[Any, Iterable[Any]] | None,
-    normalize: bool,
+    normalize: bool | Iterable[Any],
 ) -> dict[Any, Whole]:
     """Read the tables of the first slice and of later ones."""
     for key in tables:
@@ -547,15 +614,19 @@ def replaced(
     given: Any,
     names: Sequence[Any],
     states: Mapping[Any, Sequence[Any]],
-    normalize: bool,
-    known: Iterable[Any],
+    normalize: bool | Iterable[Any],
+    known: Sequence[Any],
     unsure: Container[Any],
 ) -> NDArray[np.float64]:
     """Return a new table of the last of the named variables, given the others."""
     *parents, child = names
-    table = conditional(child, given, parents, known)
+    try:
+        table = conditional(child, given, parents, known)
+    except ValueError as error:
+        kept = f" replace keeps the parents, {parents!r:.200}; from_tables takes others."
+        raise ValueError(f"{error}{kept if parents else ''}") from None
     _warn_of_order(table, unsure, states)
-    return tabulated(table, states, normalize)
+    return tabulated(table, states, child in _scaled(normalize, known))
 
 
 def framed(

@@ -16,10 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._system.warn import warn
 from sklsb._words import Worded
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array
 from sklsb.targets._evidence import (
     Weights,
+    called_otherwise,
     is_soft,
     shown,
     site_of_each,
@@ -191,6 +194,8 @@ class Target(Worded, ABC):
             States. On a grid the last axis may hold all sites, row by row, in the order of `names`;
             on a grid of one row, whose shapes look the same, it does. The columns of a data frame
             are variables by name, in any order, and its entries values by name, as in `condition`.
+            Arrays hold values as draws do, positions if values have names; where these positions
+            are the names of other values, arrays of another dtype than that of draws are told.
 
         Returns
         -------
@@ -428,9 +433,17 @@ class Target(Worded, ABC):
         row: Any = x
         if columns_of(row) is None and len(labels_of(row) or ()) == self.n_sites > 0:
             return self.check_states(row.to_frame().T.infer_objects(), name)[0]
-        if columns_of(x) is not None:
+        by_name = len(columns_of(row) or ()) == self.n_sites
+        if columns_of(row) is not None:
             x = states_in(self, x, name, self._labels is not None, not self._is_binary)
         given = as_array(x, name)
+        told = self._called_otherwise[given.dtype.kind == "b"]
+        if told and not by_name and given.dtype != self.dtype:
+            warn(
+                f"{name} holds positions, so {told}. Give names in a data frame; {self.dtype}, the "
+                "dtype of draws, says that positions are meant.",
+                ModelWarning,
+            )
         leading = given.shape[: max(0, given.ndim - len(self.shape))]
         if given.ndim and given.shape[-1] == self.n_sites:
             states = given
@@ -464,6 +477,11 @@ class Target(Worded, ABC):
                 f"{which} takes one of the values {said}{missing}."
             )
         return states.astype(self.dtype)
+
+    @cached_property
+    def _called_otherwise(self) -> tuple[str, str]:
+        """What numbers mean that are names of other values, and what flags do; or nothing."""
+        return called_otherwise(self, int), called_otherwise(self, bool)
 
     def _flat(self, x: ArrayLike) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Return states as (n_states, n_sites), and the leading shape."""

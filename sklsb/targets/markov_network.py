@@ -479,7 +479,7 @@ class MarkovNetwork(Target):
         parents: Mapping[Any, Sequence[Any]] | None = None,
         *,
         state_names: Mapping[Any, Iterable[Any]] | None = None,
-        normalize: bool = False,
+        normalize: bool | Iterable[Any] = False,
     ) -> MarkovNetwork:
         r"""Make a Bayesian network of the conditional table of each variable.
 
@@ -505,8 +505,8 @@ class MarkovNetwork(Target):
         state_names : mapping of variable to iterable, optional
             Names and order of the values; by default as they are met in the variable's table, or
             numbers from 0.
-        normalize : bool, default=False
-            Whether to scale each row to the sum 1.
+        normalize : bool or list of variables, default=False
+            Whether to scale each row to the sum 1, of all tables or of those of these variables.
 
         Returns
         -------
@@ -521,6 +521,12 @@ class MarkovNetwork(Target):
             no table, or parents go in a circle.
         TypeError
             If a table is none of these.
+
+        Warns
+        -----
+        ModelWarning
+            If pandas may have chosen an order that counts, or ``normalize`` scales what may be a
+            slip: rows that nearly sum to 1, or columns that are no values.
 
         See Also
         --------
@@ -572,15 +578,17 @@ class MarkovNetwork(Target):
         table = np.moveaxis(self._factor_table(f, self._table), axis, -1)
         return _tables.framed(names, self._values(scope), table)
 
-    def replace(self, tables: Mapping[Any, Any], *, normalize: bool = False) -> MarkovNetwork:
+    def replace(
+        self, tables: Mapping[Any, Any], *, normalize: bool | Iterable[Any] = False
+    ) -> MarkovNetwork:
         """Return the network with other conditional tables of some variables.
 
         Parameters
         ----------
         tables : mapping of variable to table
             Of any kind that `from_tables` takes; parents stay the same.
-        normalize : bool, default=False
-            Whether to scale each row to the sum 1.
+        normalize : bool or list of variables, default=False
+            As for `from_tables`.
 
         Raises
         ------
@@ -625,7 +633,7 @@ class MarkovNetwork(Target):
         parents: Mapping[tuple[Any, int], Sequence[tuple[Any, int]]] | None = None,
         *,
         state_names: Mapping[Any, Iterable[Any]] | None = None,
-        normalize: bool = False,
+        normalize: bool | Iterable[Any] = False,
     ) -> MarkovNetwork:
         r"""Repeat a slice of time: a Markov chain, a hidden one, a dynamic Bayesian network.
 
@@ -756,6 +764,28 @@ class MarkovNetwork(Target):
         return self._support.draw(rng, sites, observed).astype(self.dtype)
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        r"""Log of the product of all factors, not divided by its sum Z over all states.
+
+        .. math:: \log p(x) + \log Z = \sum_f \log \theta_f(x_{S_f})
+
+        For a network of conditional tables Z = 1; soft evidence multiplies its likelihoods in.
+
+        Parameters
+        ----------
+        x : array_like, shape (..., n_sites), data frame, or Series
+            States as arrays of positions, in the order of `names`; as rows of a data frame, or one
+            Series, by the names of variables, in any order, and of values.
+
+        Returns
+        -------
+        ndarray of float64, shape (...)
+            -inf where the product is zero.
+
+        Warns
+        -----
+        ModelWarning
+            If positions in an array are the names of other values, as of values called 1 and 2.
+        """
         flat, leading = self._flat(x)
         result = np.zeros(len(flat))
         for row, entries in enumerate(self._entries(flat)):
