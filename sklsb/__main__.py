@@ -305,6 +305,7 @@ def _map(args: argparse.Namespace) -> int:
         say(f"{args.csv}: the same with names")
     score, sign = sklsb.io._formats.format_of(args.model, args.format).score
     what = f"{score} = {_digits(0.0 + sign * lp / args.beta)}"  # never -0
+    what += " (natural logarithm, not divided by Z)" if score == "log p" else ""
     told = "the best state found, not proven to be the most probable one"
     told = "the most probable state" if method == "exact" else told
     say(f"{path}: {told}, {what}")

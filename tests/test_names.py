@@ -600,6 +600,15 @@ def test_positions_that_are_names_of_other_values_are_told(names, flags):
     draw(network, 3, random_state=0)
 
 
+def test_zeros_throughout_name_the_variable():
+    network = MarkovNetwork([2], [((0,), [1, 2])], ["test"], [["neg", "pos"]])
+    with pytest.raises(ValueError, match=r"table 0 is zero .* Its variables are \['test'\]\."):
+        network.with_factors([(["test"], [0, 0])])
+    for ask in (network.condition, partial(draw, network, 3), exact.prepare(network).marginals):
+        with pytest.raises(ValueError, match=r"evidence\['test'\] is zero for all values; one of"):
+            ask({"test": {"neg": 0, "pos": 0}})
+
+
 def test_numbers_that_are_the_names_of_their_places_are_not_told():
     for names in ((0, 1, 2), ("0", "1", "2"), (0, 10, 20), (10, 20, 30), ("no", "yes", "1st")):
         network = MarkovNetwork([3], [((0,), [1, 2, 3])], ["a"], [names])

@@ -371,8 +371,9 @@ def test_values_that_differ_in_case_only(other):
     with pytest.raises(ValueError, match=f"values 'wet' and '{other}'; make them one, or give sta"):
         MarkovNetwork.from_tables(tables)
     values = {"grass": ["wet", other, "dry"]}
-    found = MarkovNetwork.from_tables(tables, state_names=values).table("grass")
-    assert found.to_dict() == tables["grass"]
+    network = MarkovNetwork.from_tables(tables, state_names=values)
+    assert network.table("grass").to_dict() == tables["grass"]
+    assert exact.log_partition(network, {"grass": other}) == pytest.approx(np.log(0.1))
 
 
 def test_probabilities_by_column_are_not_scaled_by_row():

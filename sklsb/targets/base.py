@@ -361,10 +361,10 @@ class Target(Worded, ABC):
         evidence : mapping of variable to value, or to {value: likelihood}
             Variables and values are looked up among their names: ``names``, and ``state_names``
             where the values have names. "3", 3, ``np.int64(3)`` and 3.0 all mean what is called 3
-            (or "3"), wherever it stands. Values without names are the numbers that states have,
-            and variables without names are called by their index, on a grid by a tuple of indices.
-            The index of a variable also counts if no variable is called by a number; the number of
-            a value that has a name never does.
+            (or "3"), wherever it stands. True means what is called so, or else 1. Values without
+            names are the numbers that states have, and variables without names are called by their
+            index, on a grid by a tuple of indices. The index of a variable also counts if no
+            variable is called by a number; the number of a value that has a name never does.
 
             A mapping (or Series) of all values of a variable to numbers is *soft* evidence (also
             called virtual or likelihood evidence): how likely each value makes what was observed.

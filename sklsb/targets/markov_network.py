@@ -347,7 +347,10 @@ class MarkovNetwork(Target):
                 f"table {f} has the entry {bad[0]}; entries must be finite and not negative."
             )
         if not largest:
-            raise ValueError(f"table {f} is zero throughout: no state has positive probability.")
+            raise ValueError(
+                f"table {f} is zero throughout: no state has positive probability. Its variables "
+                f"are {[self.label(i) for i in sites]!r:.200}."
+            )
         return np.array(sites, dtype=np.int64), flat
 
     def _sites(self, f: int, scope: Any, by_name: Names) -> list[int]:
