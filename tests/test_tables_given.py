@@ -564,6 +564,33 @@ def test_columns_beside_counts_are_told():
         MarkovNetwork.from_tables(**{"tables": given, "normalize": True, **options})
 
 
+def test_tables_of_xarray_go_by_their_names():
+    found = network()
+    table = exact.marginals(found, ["rain", "sprinkler", "grass"])["p"]
+    for order in (["rain", "sprinkler", "grass"], ["grass", "sprinkler", "rain"]):
+        other = network(table.transpose(*order), normalize=True).factors[2][1]
+        np.testing.assert_allclose(other, found.factors[2][1], rtol=1e-12)
+
+
+def test_sets_have_no_order():
+    tables = {"rain": RAIN, "grass": [[1, 0], [0, 1]]}
+    for options in (
+        {"parents": {"grass": {"rain"}}},
+        {"parents": {"grass": "rain"}, "state_names": {"grass": {"dry", "wet"}}},
+    ):
+        with pytest.raises(TypeError, match=r"(is {'rain'}; give a list|is a set, which has no)"):
+            MarkovNetwork.from_tables(tables, **options)
+    with pytest.raises(TypeError, match="is a set, which has no order; give a list"):
+        MarkovNetwork([2, 2], [], names={"a", "b"})
+    MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize={"rain"})
+
+
+def test_data_in_place_of_a_table():
+    data = pd.DataFrame({"rain": ["no", "yes"] * 9, "grass": ["dry", "wet"] * 9})
+    with pytest.raises(ValueError, match=r"pandas\.crosstab makes tables of data with a row for"):
+        MarkovNetwork.from_tables({"rain": RAIN, "grass": data}, normalize=True)
+
+
 def test_some_tables_are_normalized():
     tables = {"rain": {"no": 3, "yes": 1}, "grass": [[1, 0], [0, 1]]}
     found = MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize=["rain"])

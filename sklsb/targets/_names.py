@@ -44,6 +44,8 @@ def plain(labels: Iterable[Any]) -> list[Any]:
             return tuple(map(one, label))
         return label.item() if isinstance(label, np.generic) else label
 
+    if isinstance(labels, set | frozenset):
+        raise TypeError(f"{labels!r:.100} is a set, which has no order; give a list.")
     return [one(label) for label in labels]
 
 

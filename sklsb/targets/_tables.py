@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklsb._system.warn import warn
 from sklsb._words import did_you_mean
 from sklsb.exceptions import ModelWarning
-from sklsb.targets._checks import refuse_mask
+from sklsb.targets._checks import has, refuse_mask
 from sklsb.targets._conversions import LARGEST_DEFECT
 from sklsb.targets._names import Names, is_missing, plain
 
@@ -51,6 +51,7 @@ def conditional(
     """Read a table; ``known`` are the names of all variables."""
     others = set(known) - {child}
     refuse_mask(given, f"the table of {child!r}")
+    given = given.to_series() if has(given, "dims", "to_series") else given  # of xarray
     if isinstance(given, pd.DataFrame | pd.Series) and not given.empty:
         try:
             if isinstance(given, pd.DataFrame):
@@ -167,7 +168,7 @@ def _as_series(
             raise ValueError(
                 f"the table of {child!r} has the columns {list(frame.columns)!r:.200}; beside "
                 f"{child!r} and its parents it needs one column, of probabilities, and has "
-                f"{rest!r:.100}."
+                f"{rest!r:.100}. pandas.crosstab makes tables of data with a row for each case."
             )
         return frame.set_index([*(name for name in inside if name != child), child])[rest[0]]
     if frame.columns.name in others:
@@ -505,7 +506,7 @@ def _scaled(normalize: bool | Iterable[Any], known: Collection[Any]) -> Collecti
         return known if normalize else ()
     if isinstance(normalize, str) or not isinstance(normalize, Iterable):
         raise TypeError(f"normalize is {normalize!r:.100}; give True, False or a list of names.")
-    names = plain(normalize)
+    names = plain([*normalize])
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
