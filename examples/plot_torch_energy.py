@@ -43,7 +43,7 @@ chains = LSBSampler("barker", n_flips=4, n_burn_in=10, init="uniform", **setting
 optimizer = torch.optim.Adam(log_prob.parameters(), lr=4e-3)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 250)
 for _ in range(250):
-    own = chains.step(10).state_tensor_.float()
+    own = chains.step(10).state_tensor_
     loss = log_prob(own).mean() - log_prob(images[torch.randint(len(images), (64,))]).mean()
     optimizer.zero_grad()
     loss.backward()

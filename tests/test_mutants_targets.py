@@ -950,8 +950,8 @@ MUTANTS = {
     ),
     "indicators of numbers from 1": Mutant(
         DENSITY,
-        "one_hot(value_index.long(), self.n_values)",
-        "one_hot(value_index.long() + 1, self.n_values + 1)[..., :-1]",
+        "one_hot(states.long(), self.n_values)",
+        "one_hot(states.long() + 1, self.n_values + 1)[..., :-1]",
         check_density,
         ".",
     ),

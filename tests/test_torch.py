@@ -1216,7 +1216,7 @@ def test_wrong_functions_are_refused(arguments, error, message):
         TorchTarget(*arguments)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float99", 3, torch.int32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["int32", "float99", 3, torch.int32, torch.bfloat16])
 def test_wrong_dtypes_are_refused(dtype):
     with pytest.raises(TypeError, match='give "float32" or "float64"'):
         TorchTarget(cubic, 4, dtype=dtype)
@@ -1228,10 +1228,10 @@ def test_errors_of_a_function_tell_what_it_was_called_with():
     note = "called with a tensor of shape (5, 7) and type torch.float32."
     assert any(note in line for line in caught.value.__notes__)
     assert any("because n_states is 2. If variables" in line for line in caught.value.__notes__)
-    for n_states, way in ((2, "an embedding, takes x.long()"), (3, "takes x.argmax(-1)")):
+    for n_states in (2, 3):
         with pytest.raises(RuntimeError, match="indices") as caught:
             TorchTarget(torch.nn.Embedding(3, 4), 7, n_states)
-        assert any(way in line for line in caught.value.__notes__)
+        assert any("x @ embedding.weight; with" in line for line in caught.value.__notes__)
     with pytest.raises(ValueError, match="no more than its rows"):
         TorchTarget(lambda x: (x - x.mean(0)).sum(1), 4)
 
@@ -1619,16 +1619,70 @@ def test_states_that_became_impossible_are_named():
 
 
 @quiet
-def test_steps_are_of_chains_on_torch():
-    sampler = LSBSampler("barker", n_burn_in=10, random_state=0).fit(random_ising(4))
-    with pytest.raises(ValueError, match=r"step is for chains on torch"):
-        sampler.step(1)
-    with pytest.raises(AttributeError, match=r"state_tensor_ is for chains on torch"):
-        sampler.state_tensor_  # noqa: B018
-    with pytest.raises(AttributeError, match=r"state_tensor_ is for chains on torch"):
-        sampler.state_tensor_ = sampler.state_
+def test_steps_without_gradients():
+    """They reach the states of `sample`, and tensors set them."""
+    ising = random_ising(4)
+    sampler, other = (LSBSampler("barker", n_burn_in=10, random_state=0).fit(ising) for _ in "ab")
+    assert np.array_equal(sampler.step(7).state_, other.sample(1, thin=7)["x"].values[:, 0])
+    sampler.state_tensor_ = torch.ones(4, 4)
+    assert (sampler.state_ == 1).all()
+    assert sampler.one_hot_tensor_.tolist() == [[[0.0, 1.0]] * 4] * 4
     with pytest.raises(ValueError, match="n is -1"):
-        stepping(random_ising(4)).step(-1)
+        sampler.step(-1)
+    blocks = LSBSampler("barker", n_burn_in=10, blocks=2, random_state=0).fit(ising)
+    assert (np.abs(blocks.step(300).state_) == 1).all()
+
+
+class Tokens(torch.nn.Module):
+    """The same model of indicators and of integers."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        torch.manual_seed(3)
+        self.embedding = torch.nn.Embedding(max(sizes), 3)
+        self.head = torch.nn.Linear(3 * len(sizes), 1)
+
+    def forward(self, x):
+        rows = x @ self.embedding.weight if x.is_floating_point() else self.embedding(x)
+        return 2.0 * self.head(torch.tanh(rows).flatten(1))[:, 0]
+
+
+@quiet
+def test_functions_of_integers_are_those_of_indicators():
+    module = Tokens([3, 2, 3])
+    of_rows = TorchTarget(module, 3, [3, 2, 3])
+    of_ids = TorchTarget(module, 3, [3, 2, 3], dtype="int64")
+    states = exact.states(of_rows)
+    np.testing.assert_allclose(of_ids.log_prob(states), of_rows.log_prob(states), atol=1e-5)
+    fast = LSBSampler("barker", fast=True, n_chains=200, n_burn_in=30, random_state=0).fit(of_rows)
+    slow = LSBSampler("barker", n_chains=200, n_burn_in=30, random_state=0).fit(of_ids)
+    for sampler in (fast, slow):
+        sampler.step(2)
+        with torch.no_grad():
+            module.head.weight *= -1.0  # as training does
+        x = sampler.step(40).state_tensor_
+        assert x.dtype == torch.int64
+        assert np.array_equal(x, sampler.state_)
+        assert torch.equal(sampler.one_hot_tensor_.argmax(-1), x)
+        assert sampler.one_hot_tensor_.shape == (len(x), 3, 3)
+        p = exact.probabilities(of_rows)
+        counts = (sampler.state_[:, None] == states).all(axis=2).sum(axis=0)
+        assert ((counts - len(x) * p) ** 2 / (len(x) * p)).sum() < 45  # of 17 degrees of freedom
+    bits = TorchTarget(lambda x: x.sum(1), 3, dtype="float64")
+    given = LSBSampler("barker", fast=True, n_burn_in=5, random_state=0).fit(bits)
+    assert given.state_tensor_.dtype == given.one_hot_tensor_.dtype == torch.float64
+    assert given.one_hot_tensor_.shape == (4, 3, 2)
+
+
+def test_integers_have_no_gradient():
+    target = TorchTarget(Tokens([4, 4]), 2, 4, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"takes integers.*fast=False, or leave dtype out.*@ emb"):
+        LSBSampler("barker", fast=True).fit(target)
+    with pytest.raises(TypeError, match="takes integers"):
+        target.first_order_ratios([1, 2])
+    of_ids = TorchTarget(lambda x: Tokens([4, 4])(x.argmax(-1)), 2, 4)
+    with pytest.raises(ValueError, match=r"Integers as of x.argmax\(-1\).*x @ embedding.weight"):
+        LSBSampler("barker", fast=True).fit(of_ids)
 
 
 def test_exact_ratios_of_a_costly_module_are_told_of_the_fast_path():

@@ -1,6 +1,8 @@
-"""The training of the example "Dreamt digits", against the largest likelihood, by enumeration."""
+"""Trainings against the largest likelihood, by enumeration: "Dreamt digits", and tokens."""
 
 import importlib
+import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +32,37 @@ def test_training_approaches_the_largest_likelihood(monkeypatch):
     assert found[0] == pytest.approx(independent, abs=1e-3)  # weights of 0.01 are nearly none
     assert found == sorted(found)
     assert 0 < -entropy - found[-1] < 0.02 * (-entropy - found[0])
+
+
+PAGE = Path(__file__).parents[1] / "doc" / "target_tokens.rst"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAGE.exists(), reason="this distribution has no pages")
+def test_the_model_of_tokens_of_the_page_learns_its_data(capsys):
+    pytest.importorskip("torch")
+    blocks = re.findall(
+        r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    space, likelihood = {}, []
+    for block in blocks:
+        exec(textwrap.dedent(block), space)
+        line = capsys.readouterr().out.partition("\n")[0]
+        likelihood += [float(line)] if line.startswith("-") else []
+    chance = np.array([0.8, 0.1, 0.1])
+    entropy = np.log(5) - 5 * chance @ np.log(chance)
+    assert -entropy - 0.06 < likelihood.pop() < -entropy + 0.03
+    assert not likelihood
+    # Indicators and ids are the same model, at the same states.
+    x = space["own"]
+    assert x.shape == (128, 6)
+    assert x.dtype == space["torch"].int64
+    one_hot = space["sampler"].one_hot_tensor_
+    assert space["torch"].equal(one_hot.argmax(-1), x)
+    grads = []
+    for f, given in ((space["module"], one_hot.float()), (space["of_ids"], x)):
+        space["module"].zero_grad()
+        f(given).mean().backward()
+        grads.append([p.grad.clone() for p in space["module"].parameters()])
+    for one, other in zip(*grads, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -104,6 +104,11 @@ class Ensemble(Streamed):
         self._over_chains(lambda span: run.start(self.view, rule, self.chains, span, True))
         self._up_to_date = True
 
+    def put(self, states: States) -> None:
+        """Set the chains to these states, which are valid, under log p as it is now."""
+        self.chains.x[:] = states
+        self.start(self.rule)
+
     def _refresh(self) -> None:
         """Compute what is not copied."""
         if not self._up_to_date:

@@ -136,7 +136,10 @@ class LSBSampler(BaseSampler):
     state_ : ndarray of int8 (int16 for values above 127), shape (n_chains, n_sites)
         Present states.
     state_tensor_ : torch.Tensor of shape (n_chains, n_sites)
-        Present states on the device of the chains, with ``fast=True``; assign states to set them.
+        Present states on the device of the chains; assign states to set them.
+    one_hot_tensor_ : torch.Tensor of shape (n_chains, n_sites, n_values)
+        Indicators of the values of the present states, which the function of a `TorchTarget` of
+        more than two values takes.
     history_ : xarray.Dataset
         Over blocks of the burn-in, labelled by their last iteration: lp and acceptance_rate (by
         chain), objective, gradient_norm, theta, and even_part at 33 values of abs(u). Over the
@@ -212,10 +215,10 @@ class LSBSampler(BaseSampler):
     def step(self, n: int = 1) -> Self:
         """Make n transitions of all chains, without draws: for loops that train what is sampled.
 
-        The states are in `state_tensor_`, or ``state_`` as a NumPy array. ``sample(1, thin=n)``
-        would reach the same states, but here nothing is recorded, compared or warned about. The
-        parameters of a `TorchTarget`'s module may change between calls: each call begins with one
-        evaluation at the present states.
+        The states are in `state_tensor_` and `one_hot_tensor_`, or ``state_`` as a NumPy array.
+        ``sample(1, thin=n)`` would reach the same states, but here nothing is recorded, compared or
+        warned about. The parameters of a `TorchTarget`'s module may change between calls: each call
+        begins with one evaluation at the present states.
 
         Parameters
         ----------
@@ -229,8 +232,8 @@ class LSBSampler(BaseSampler):
         Raises
         ------
         ValueError
-            If ``fast`` was False in `fit`; if n is negative; or if the state of a chain is, or has
-            become, impossible, or the log-density NaN or +inf.
+            If n is negative; or if the state of a chain is, or has become, impossible, or the
+            log-density NaN or +inf.
         RuntimeError
             If the sampler is at work in another thread.
 
@@ -247,7 +250,7 @@ class LSBSampler(BaseSampler):
         >>> sampler = LSBSampler("barker", fast=True, n_burn_in=10, random_state=0).fit(target)
         >>> optimizer = torch.optim.SGD([shift], lr=0.5)
         >>> for _ in range(100):  # the mean of the draws tends to 0.9
-        ...     own = sampler.step(20).state_tensor_.float()
+        ...     own = sampler.step(20).state_tensor_
         ...     loss = (own @ shift).mean() - 0.9 * shift.sum()
         ...     optimizer.zero_grad()
         ...     loss.backward()
@@ -255,7 +258,7 @@ class LSBSampler(BaseSampler):
         >>> bool((shift > 1.0).all())
         True
         """
-        self._on_torch("step")
+        check_is_fitted(self, "target_")
         check_count(n, "n", 0)
         with deferred_interrupt() as interrupted, exclusive(self.run_):
             made = self._here().step(n, interrupted)
@@ -265,16 +268,18 @@ class LSBSampler(BaseSampler):
 
     @property
     def state_tensor_(self) -> Any:
-        """Present states on the device of the chains, (n_chains, n_sites); with ``fast=True``.
+        """Present states on the device of the chains, (n_chains, n_sites).
 
-        A copy, with the values and the dtype of ``state_``: changing it changes no chain. Assign
-        states to set the chains, as after new starts for some of them.
+        A copy: changing it changes no chain. Assign states to set the chains, as after new starts
+        for some of them. It has the type that the function of a `TorchTarget` takes if that takes
+        such a tensor, int64 if it takes indicators, and for other targets the dtype of ``state_``.
         """
-        return self._on_torch("state_tensor_", AttributeError).state_tensor()
+        return self._tensor(one_hot=False)
 
     @state_tensor_.setter
     def state_tensor_(self, states: Any) -> None:
-        chains = self._on_torch("state_tensor_", AttributeError)
+        check_is_fitted(self, "target_")
+        chains: Any = self.run_.ensemble
         with exclusive(self.run_):
             given = states.detach().cpu().numpy() if hasattr(states, "detach") else states
             checked = self.target_.check_states(given, "state_tensor_")
@@ -302,12 +307,18 @@ class LSBSampler(BaseSampler):
             chains.counters.pending = (0, 0)
             self.run_.keep_log_prob()
 
-    def _on_torch(self, name: str, error: type[Exception] = ValueError) -> Any:
-        """Return the chains, which a method or attribute needs on torch."""
+    @property
+    def one_hot_tensor_(self) -> Any:
+        """Indicators of the values of the present states, (n_chains, n_sites, n_values); a copy.
+
+        The last axis is that of `values` of the target. The function of a `TorchTarget` of more
+        than two values takes this tensor.
+        """
+        return self._tensor(one_hot=True)
+
+    def _tensor(self, one_hot: bool) -> Any:
         check_is_fitted(self, "target_")
-        if not self.run_.algorithm.params.fast:
-            raise error(
-                f"{name} is for chains on torch, LSBSampler(fast=True), and these were fitted with "
-                "fast=False; use sample(1, thin=n) and state_."
-            )
-        return self.run_.ensemble
+        from sklsb.targets._torch import states_on_torch
+
+        on_device = getattr(self.run_.ensemble, "state_tensor", lambda: self.state_)
+        return states_on_torch(self.target_, on_device(), one_hot)

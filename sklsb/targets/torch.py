@@ -44,8 +44,10 @@ class TorchTarget(FunctionTarget):
         Number of variables.
     n_states : int or sequence of n_sites int, default=2
         Number of values of each variable.
-    dtype : {"float32", "float64"} or torch.dtype, optional
-        Type of the tensor that f takes. Default: as a module's parameters, or float32.
+    dtype : {"float32", "float64", "int64"} or torch.dtype, optional
+        Type of the tensor that f takes. Default: as a module's parameters, or float32. "int64": f
+        takes the values themselves, shape (n, n_sites), as `torch.nn.Embedding` does, and has no
+        gradient; samplers need ``fast=False``.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
     names, shape, dims : optional
@@ -169,7 +171,7 @@ class TorchTarget(FunctionTarget):
         return advice
 
     def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
-        in_single = str(self.density.dtype) == "torch.float32"
+        in_single = "float32" in (str(self.density.dtype)[6:], self.density.result_dtype)
         return in_single or super()._is_single_given(sites, observed)
 
     @cached_property
@@ -194,4 +196,10 @@ class TorchTarget(FunctionTarget):
     def _torch_model(self, device: Device, dtype: DType) -> Model:
         from sklsb.targets._torch import DensityModel
 
+        if self.density.takes_integers:
+            raise TypeError(
+                f'fast=True needs a gradient, and {self!r:.100} takes integers, dtype="int64", '
+                "which have none. Use fast=False, or leave dtype out: the function is then given "
+                "indicators x of the values, and an embedding of them is x @ embedding.weight."
+            )
         return DensityModel(self.density)  # where the tensors of f are

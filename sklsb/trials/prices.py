@@ -120,8 +120,9 @@ MAX_WORK, MAX_MEMORY = 2.0**30, 2.0**28
 
 
 def is_on_torch(target: Target) -> bool:
-    """Whether a target is a function on torch."""
-    return isinstance(target.offers.plain, TorchTarget)
+    """Whether a target is a function on torch with a gradient."""
+    plain = target.offers.plain
+    return isinstance(plain, TorchTarget) and not plain.density.takes_integers
 
 
 def neighbours(target: Target) -> float:

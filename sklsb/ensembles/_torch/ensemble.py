@@ -218,12 +218,8 @@ class FastEnsemble(LearnableEnsemble):
         self._table = rule.table
         self.walkers.weigh(rule.table)
 
-    def refresh(self) -> None:
-        """Compute anew what follows from the states, as the log-density may have changed."""
-        self.put(self.chains.x)
-
     def put(self, states: States) -> None:
-        """Set the chains to these states, which are valid."""
+        """Set the chains to these states, which are valid, under log p as it is now."""
         self.chains.x[:] = states
         self.walkers.put(np.searchsorted(self._values, self.chains.x))
         self.walkers.model.check()

@@ -153,11 +153,10 @@ class Learning(Algorithm):
     def make_ensemble(self, states: States, streams: Streams) -> Any:
         target, params, n_jobs = self.target, self.params, self.n_threads
         if params.fast:
-            from sklsb.ensembles._torch import ClosedFormEnsemble, FastEnsemble
+            from sklsb.ensembles._torch import FastEnsemble
 
-            if not self._by_gradients:
-                return ClosedFormEnsemble(target, states, streams, n_jobs)
-            return FastEnsemble(target, states, streams, params.device, params.n_flips, n_jobs)
+            if self._by_gradients:
+                return FastEnsemble(target, states, streams, params.device, params.n_flips, n_jobs)
         return BalancedEnsemble(target, states, streams, n_jobs)
 
     def burn_in_length(self) -> int:

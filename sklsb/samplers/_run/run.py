@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb import __version__
-from sklsb._kernels.run import Drawing
+from sklsb._kernels.run import Drawing, no_draws
 from sklsb._system.memory import at_once
 from sklsb._system.progress import (
     FIRST_SEGMENT,
@@ -364,14 +364,14 @@ class Run(DrawWarnings):
         return result
 
     def step(self, n: int, interrupted: Callable[[], bool]) -> int:
-        """Make n transitions of chains on torch without draws; return how many were made."""
+        """Make n transitions without draws; return how many were made."""
         chains: Any = self.ensemble
         self.use_threads()
         made = 0
         with chains.threads():
             if self.target.offers.may_change:
                 self.target.offers.look(again=True)
-                chains.refresh()
+                chains.put(chains.chains.x)
                 check_possible(chains)
                 # Rounding is taken to be small: a closer look would cost more than transitions.
                 if not np.allclose(
@@ -382,7 +382,9 @@ class Run(DrawWarnings):
             chains.counters.pending = (0, 0)
             while made < n and not interrupted():
                 size = min(n - made, _SEGMENT)
-                chains.advance(chains.streams.pairs(size))
+                if not chains.make_ahead(size, n - made, lambda: not interrupted()):
+                    break
+                chains.run(size, Drawing(), *no_draws(chains.chains))
                 made += size
                 chains.counters.n_transitions += size
         self.keep_log_prob()

@@ -10,6 +10,14 @@ except ImportError as error:
 
 from sklsb.targets._torch.density import Density, DensityModel
 from sklsb.targets._torch.model import Model
-from sklsb.targets._torch.placing import device_of, first_order_ratios, model_on
+from sklsb.targets._torch.placing import device_of, first_order_ratios, model_on, states_on_torch
 
-__all__ = ["Density", "DensityModel", "Model", "device_of", "first_order_ratios", "model_on"]
+__all__ = [
+    "Density",
+    "DensityModel",
+    "Model",
+    "device_of",
+    "first_order_ratios",
+    "model_on",
+    "states_on_torch",
+]

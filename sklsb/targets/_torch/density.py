@@ -19,6 +19,7 @@ from sklsb.targets._torch.model import Carried, Model, along_flips, of_other_val
 from sklsb.targets.base import States
 
 _DTYPES = torch.float32, torch.float64
+_ALLOWED = *_DTYPES, torch.int64
 # First-order ratios end here: a gradient may be infinite, the weights not.
 _LARGEST_RATIO = 1e6
 _HALF = torch.float16, torch.bfloat16
@@ -49,7 +50,10 @@ def _referred(function: Any, depth: int) -> list[Any]:
 
 
 class Density:
-    """A function of a tensor (n, n_sites), or of indicators (n, n_sites, n_values), for NumPy."""
+    """A function of a tensor (n, n_sites), or of indicators (n, n_sites, n_values), for NumPy.
+
+    Of type int64 the tensor has the values themselves, and there is no gradient.
+    """
 
     result_dtype = ""  # of what the function returned last
     n_values = 2  # the largest number of values of a variable, or 2
@@ -58,9 +62,12 @@ class Density:
         self.function = function
         if dtype is None:
             dtype = next((v.dtype for v in self._tensors() if v.dtype in _DTYPES), torch.float32)
-        self.dtype = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
-        if self.dtype not in _DTYPES:
-            raise TypeError(f'dtype is {dtype!r}; give "float32" or "float64".')
+        self.dtype = {str(t).removeprefix("torch."): t for t in _ALLOWED}.get(str(dtype), dtype)
+        if self.dtype not in _ALLOWED:
+            raise TypeError(
+                f'dtype is {dtype!r}; give "float32" or "float64", or "int64" for a function of '
+                "integers."
+            )
 
     def _tensors(self) -> Iterator[Tensor]:
         if isinstance(self.function, torch.nn.Module):
@@ -103,26 +110,39 @@ class Density:
                 for module in training:
                     module.training = True
 
-    def encode(self, value_index: Tensor) -> Tensor:
-        """Return the argument of the function: 0 and 1, or indicators of the values."""
-        if self.n_values > 2:
-            return torch.nn.functional.one_hot(value_index.long(), self.n_values).to(self.dtype)
-        return value_index.to(self.dtype)
+    @property
+    def takes_integers(self) -> bool:
+        """Whether the function takes the values as integers, which have no gradient."""
+        return self.dtype == torch.int64
+
+    def one_hot(self, states: Tensor) -> Tensor:
+        """Return indicators of the values of states."""
+        return torch.nn.functional.one_hot(states.long(), self.n_values).to(self.dtype)
+
+    def encode(self, states: Tensor) -> Tensor:
+        """Return the argument of the function: 0 and 1, indicators of the values, or integers."""
+        if self.n_values > 2 and not self.takes_integers:
+            return self.one_hot(states)
+        return states.to(self.dtype)
 
     @property
     def _given(self) -> str:
         """What the function is given, and what to do if it expects something else."""
+        if self.takes_integers:
+            return "These are the values of the variables, as dtype is int64."
+        embedding = (
+            "An embedding of indicators x is x @ embedding.weight; with "
+            'TorchTarget(..., dtype="int64") the function is given integers, for fast=False.'
+        )
         if self.n_values > 2:
             return (
                 f"These are indicators of {self.n_values} values, zeros and ones along the last "
-                "axis. A function of numbers, such as an embedding, takes x.argmax(-1); for what "
-                "has no gradient there is sklsb.FunctionTarget."
+                f"axis. {embedding}"
             )
         return (
             "These are zeros and ones, because n_states is 2. If variables take more values, give "
-            "n_states: the function is then given indicators of shape (n, n_sites, k). A function "
-            "of integers, such as an embedding, takes x.long(); for what has no gradient there is "
-            "sklsb.FunctionTarget."
+            "n_states: the function is then given indicators of shape (n, n_sites, k). "
+            f"{embedding}"
         )
 
     def values(self, given: Tensor) -> Tensor:
@@ -162,7 +182,9 @@ class Density:
             if gradient is None:
                 raise ValueError(
                     "the log-density does not depend on its argument by operations that torch can "
-                    "differentiate; use FunctionTarget for such a function."
+                    "differentiate: use fast=False, or FunctionTarget. Integers as of "
+                    "x.argmax(-1), for an embedding, have no gradient; an embedding of "
+                    "indicators x is x @ embedding.weight."
                 )
         tick(len(given))
         # Copies, as expanded tensors cannot be written to.

@@ -3,7 +3,9 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from sklsb.targets._torch.density import Density
 from sklsb.targets._torch.model import Model
 from sklsb.targets._torch.moves import existing_moves
 from sklsb.targets.base import States, Target
@@ -58,3 +60,18 @@ def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
     exists = existing_moves(target, model.n_moves_per_site)
     result: NDArray[np.float64] = found[:, exists.ravel()]
     return result.reshape(*states.shape[:-1], -1)
+
+
+def states_on_torch(target: Target, given: Tensor | States, one_hot: bool) -> Tensor:
+    """Return states in the type that a function on torch takes, or indicators of their values."""
+    states = torch.as_tensor(given)
+    density: Density | None = getattr(target.offers.plain, "density", None)
+    if density is not None:
+        states = states.to(density.device)
+        if one_hot:
+            return density.one_hot(states)
+        return states.to(density.dtype if density.n_values == 2 else torch.int64)
+    if not one_hot:
+        return states
+    values = torch.as_tensor(target.values, device=states.device)
+    return (states[..., None] == values).float()
