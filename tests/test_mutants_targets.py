@@ -370,7 +370,7 @@ def check_fast_chain(package):
 
 def check_fast_thrice(package):
     tests = anew("test_torch")
-    tests.compare_with_reference(tests.random_rbm(4, 3, 0.5), tests.Barker(), 5, 400)
+    tests.compare_with_reference(tests.random_rbm(6, 3, 0.5), tests.Barker(), 5, 400)
 
 
 def check_fast_rows(package):
@@ -894,9 +894,23 @@ MUTANTS = {
     ),
     "states of refused moves on torch": Mutant(
         COMPILED,
-        "step.restore(accepts, x, there.x.numpy())",
+        "step.restore(sums[-1], x, side.y)",
         "pass",
         check_fast_chain,
+        ".",
+    ),
+    "a step into the memory of the present state": Mutant(
+        COMPILED,
+        "if side.x is not self.state.x]",
+        "if side.x is not None]",
+        check_fast_chain,
+        ".",
+    ),
+    "a step of a machine by the gradient of another state": Mutant(
+        TORCH_RBM,
+        "torch.addmm(self.slope_bias, mean, self.slope_weights, out=gradient)",
+        "torch.addmm(self.slope_bias, 0 * mean, self.slope_weights, out=gradient)",
+        check_fast_thrice,
         ".",
     ),
     "evaluations of an objective that are not counted": Mutant(

@@ -635,7 +635,12 @@ def test_parts_for_threads_share_no_memory_that_a_step_writes():
     parts = [chains.walkers.part(slice(k, k + 2)) for k in (0, 2)]
     for part in parts:
         part.step(np.full((2, 2), 0.5))
-    given = [(*part.weighing.scratch, *part._drawn, part._accepts, *part._sums) for part in parts]
+    given = []
+    for part in parts:
+        (side,) = part._sides
+        arrays = *part.weighing.scratch, *part._drawn, *part._sums, side.y, *side.weights
+        filled = *side.model.filled, *side.model.padded, *side.model.scratch
+        given.append((*arrays, *(np.asarray(one) for one in filled)))
     for one, other in zip(*given, strict=True):
         assert one.size
         assert not np.shares_memory(one, other)

@@ -123,7 +123,7 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
 
     ``weights`` has the parts of a row of W one after another. ``log_ratio`` is
     log p(y) - log p(x). ``scratch`` = (a number for each hidden unit, False for each visible one,
-    a place and an amount for each site of a state).
+    a place and an amount for each).
     """
     logs, seen, changed, amounts = scratch
     for c in range(x.shape[0]):

@@ -341,16 +341,16 @@ def restore(accepts, here, there):
 
 
 @kernel
-def along_flips(gradient, x, largest, out):
-    """Fill a gradient with the signs of the flips, within limits; 0 where it is not finite."""
-    real = out.dtype.type
+def along_flips(gradient, x, largest):
+    """Give a gradient the signs of the flips, within limits; 0 where it is not finite."""
+    real = gradient.dtype.type
     most = real(largest)
     for c in range(x.shape[0]):
         for i in range(x.shape[1]):
             u = gradient[c, i]
             u = u if abs(u) < real(np.inf) else real(0.0)
             u = min(max(u, -most), most)
-            out[c, i] = -u if x[c, i] else u
+            gradient[c, i] = -u if x[c, i] else u
 
 
 @kernel

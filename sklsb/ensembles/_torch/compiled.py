@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,17 +12,26 @@ from sklsb._kernels.first_order import step
 from sklsb._kernels.first_order.learning import Looked
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.walkers import State, Walkers
-from sklsb.targets._torch.model import Carried, Model
+from sklsb.targets._torch.model import Model
 from sklsb.targets.base import Target
 
 
-class _Reached(NamedTuple):
-    """States that moves lead to, with what the model says of them."""
+class _Side:
+    """Memory for the states that a step leads to. Two sides take turns."""
 
-    x: Tensor
-    carried: Carried
-    log_ratio: NDArray[np.float64]  # log p there less log p here
-    ratios: Tensor
+    def __init__(self, state: State, model: Model):
+        self.x = torch.empty_like(state.x)
+        self.y = self.x.numpy()
+        self.model = model.room(len(self.y))
+        self.weights = _room(state.ratios.numpy())
+        self.tensors = [torch.from_numpy(part) for part in self.weights[1:]]
+
+
+def _room(ratios: NDArray[np.floating]) -> step.Weighed:
+    """Return log-ratios with memory for their weights."""
+    n, n_moves = ratios.shape
+    cumulative = np.empty((n, -(-n_moves // step.BLOCK)))
+    return step.Weighed(ratios, np.empty_like(ratios), cumulative, np.zeros((n, 2)))
 
 
 class CompiledWalkers(Walkers):
@@ -33,7 +41,7 @@ class CompiledWalkers(Walkers):
         super().__init__(target, value_index, model)
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
-        self._scratch(len(value_index))
+        self._scratch()
         n_values = np.asarray(target.cardinalities, dtype=np.int64)
         self._numbering = self.moves.n_per_site, n_values
         self._free = self.moves.free.numpy()
@@ -58,7 +66,7 @@ class CompiledWalkers(Walkers):
         weighing = self.weighing
         logs = weighing.scratch.logs
         made.weighing = weighing._replace(scratch=step.Scratch.of(logs.size, logs.dtype))
-        made._scratch(len(made))
+        made._scratch()
         return made
 
     def join(self, parts: "list[CompiledWalkers]") -> None:
@@ -69,12 +77,21 @@ class CompiledWalkers(Walkers):
         self.state = State(torch.cat(x), own, *(torch.cat(ones) for ones in rest))
         self._forget()
 
-    def _scratch(self, n: int) -> None:
-        """Allocate what a step of n chains writes to."""
+    def _scratch(self) -> None:
+        """Allocate what a step writes to."""
         none = np.empty((0, 0), dtype=np.int64)
         self._drawn = step.Drawn(none, none, none, np.empty((0, 0)), none.ravel())
-        self._accepts = np.empty(n, dtype=np.bool_)
-        self._sums = self.acceptance.numpy(), self.moved.numpy()
+        accepts = np.empty(len(self), dtype=np.bool_)
+        self._sums = self.acceptance.numpy(), self.moved.numpy(), accepts
+        self._sides: list[_Side] = []
+
+    def _side(self) -> _Side:
+        """Return a side where the present state is not."""
+        free = [side for side in self._sides if side.x is not self.state.x]
+        if not free:
+            free.append(_Side(self.state, self.model))
+            self._sides.append(free[0])
+        return free[0]
 
     def weigh(self, table: Table) -> None:
         ratios = self.state.ratios.numpy()
@@ -82,17 +99,10 @@ class CompiledWalkers(Walkers):
         super().weigh(table)
 
     def _weights(self, ratios: Tensor) -> tuple[Tensor, ...]:
-        found = self._room(ratios)
+        found = _room(ratios.numpy())
         if ratios.shape[1]:
             step.weigh(self.weighing, found)
         return tuple(torch.from_numpy(part) for part in found[1:])
-
-    @staticmethod
-    def _room(ratios: Tensor) -> step.Weighed:
-        given = ratios.numpy()
-        n, n_moves = given.shape
-        cumulative = np.empty((n, -(-n_moves // step.BLOCK)))
-        return step.Weighed(given, np.empty_like(given), cumulative, np.zeros((n, 2)))
 
     def here(self) -> step.Weighed:
         """Return the moves of the present states."""
@@ -120,21 +130,12 @@ class CompiledWalkers(Walkers):
         x, *carried = (torch.cat([part] * len(moves)) for part in (here.x, *here.carried))
         y, (site, back) = np.empty_like(x.numpy()), np.empty((2, len(move), 1), dtype=np.int64)
         step.make(x.numpy(), move[:, None], *self._numbering, y, site, back)
+        there = torch.from_numpy(y), torch.from_numpy(site)
         with torch.no_grad():
-            there = self._reach(x, tuple(carried), y, torch.from_numpy(site))
-        found = self._room(there.ratios)
+            _, log_ratio, ratios = self.model.reach(x, tuple(carried), *there)
+        found = _room(ratios.contiguous().numpy())
         step.weigh(self.weighing, found)
-        return Looked(move, back[:, 0], there.log_ratio, found)
-
-    def _reach(
-        self, x: Tensor, carried: Carried, y: NDArray[np.integer], sites: Tensor
-    ) -> _Reached:
-        """Evaluate the model at y, which differs from x at most at these sites."""
-        there = torch.from_numpy(y)
-        carried, log_ratio = self.model.move(x, carried, there, sites)
-        carried = tuple(part.contiguous() for part in carried)
-        ratios = self.model.first_order(there, carried).contiguous()
-        return _Reached(there, carried, log_ratio.numpy(), ratios)
+        return Looked(move, back[:, 0], log_ratio.numpy(), found)
 
     def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[NDArray[np.float64]]:
         if n_flips > 1 and given.shape[2] == 2:
@@ -147,26 +148,25 @@ class CompiledWalkers(Walkers):
             return
         state, here = self.state, self.here()
         n, n_flips = len(numbers), max(1, numbers.shape[1] - 2)
-        x = state.x.numpy()
-        y = np.empty_like(x)
+        x, side, model = state.x.numpy(), self._side(), self.model
         if self._drawn.move.shape != (n, n_flips):
             move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
             weight, active = np.empty((n, n_flips)), np.empty(n, dtype=np.int64)
             self._drawn = step.Drawn(move, site, back, weight, active)
             self._sites = torch.from_numpy(site)
-        drawn, accepts = self._drawn, self._accepts
-        step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
-        there = self._reach(state.x, state.carried, y, self._sites)
-        new = self._room(there.ratios)
-        sums = *self._sums, accepts
-        given = self.weighing, drawn, there.log_ratio, here, new, numbers, self.lazy, sums
-        if not step.decide(*given):
-            step.restore(accepts, x, there.x.numpy())
-            for before, after in zip(state.carried, there.carried, strict=True):
-                step.restore(accepts, _rows(before), _rows(after))
-        weights = (torch.from_numpy(part) for part in new[1:])
-        self.state = State(there.x, there.carried, there.ratios, *weights)
-        self._last = self.state, new
+        drawn, sums = self._drawn, self._sums
+        step.propose(here, x, numbers, self.lazy, *self._numbering, side.y, drawn)
+        given = state.x, state.carried, side.x, self._sites
+        carried, log_ratio, ratios = model.reach(*given, side.model)
+        carried, ratios = tuple(part.contiguous() for part in carried), ratios.contiguous()
+        there = side.weights._replace(ratios=ratios.numpy())
+        move = self.weighing, drawn, log_ratio.numpy(), here, there, numbers, self.lazy, sums
+        if not step.decide(*move):
+            step.restore(sums[-1], x, side.y)
+            for before, after in zip(state.carried, carried, strict=True):
+                step.restore(sums[-1], _rows(before), _rows(after))
+        self.state = State(side.x, carried, ratios, *side.tensors)
+        self._last = self.state, there
 
 
 def _rows(values: Tensor) -> NDArray[np.generic]:

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,6 +54,17 @@ class Model(ABC):
         y differs from x at most at these sites, of shape (n, any), with repetitions.
         """
 
+    def room(self, n: int) -> Any:
+        """Return memory for n chains that `reach` fills again and again, or None."""
+        return None
+
+    def reach(
+        self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: Any = None
+    ) -> tuple[Carried, Tensor, Tensor]:
+        """Return what `move` does, and then the first-order log-ratios at y."""
+        there, log_ratio = self.move(x, carried, y, sites)
+        return there, log_ratio, self.first_order(y, there)
+
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Surround all use of the model."""
@@ -91,10 +102,9 @@ def along_flips(gradient: Tensor, x: Tensor, largest: float = math.inf) -> Tenso
     0 where the gradient is not finite.
     """
     if x.device.type == "cpu":
-        given = gradient.numpy()
-        found = np.empty_like(given)
-        step.along_flips(given, x.contiguous().numpy(), largest, found)
-        return torch.from_numpy(found)
+        found = gradient.clone()
+        step.along_flips(found.numpy(), x.contiguous().numpy(), largest)
+        return found
     if largest < math.inf:
         gradient = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-largest, largest)
     return x.to(gradient.dtype).mul_(-2.0).add_(1.0).mul_(gradient)

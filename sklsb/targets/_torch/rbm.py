@@ -1,12 +1,14 @@
 """Restricted Boltzmann machines on torch."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from sklsb._kernels.first_order import rbm
+from sklsb._kernels.first_order import rbm, step
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum, tensor
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs). Of a
@@ -16,6 +18,18 @@ _ROWS = 16
 _LARGEST_SINGLE = 1e6
 # Rounding of the activations beyond which they are carried in two parts.
 _SMALLEST_PART = 1e-12
+
+
+class _Room(NamedTuple):
+    """Memory for some chains, and its arrays where kernels fill it."""
+
+    carried: Carried
+    log_ratio: Tensor
+    ratios: Tensor
+    padded: tuple[Tensor, Tensor]  # sigma(a) and the gradient, in a multiple of `_ROWS` rows
+    filled: tuple[NDArray[Any], ...]  # what is carried, and the log-ratios of states
+    gradient: NDArray[np.floating]
+    scratch: tuple[NDArray[Any], ...]
 
 
 class RBMModel(Model):
@@ -62,7 +76,6 @@ class RBMModel(Model):
         self.slope_weights = tensor(np.ascontiguousarray(weights.T), device, dtype)
         if self._on_cpu:
             self._rows, self._bias = self.weights.numpy(), self.visible_bias.numpy()
-            self._slope_type = np.float32 if dtype == torch.float32 else np.float64
 
     def _parts(self, carried: Tensor) -> tuple[Tensor, ...]:
         return carried[:, : self.weights.shape[1]].split(max(1, self.n_hidden), dim=1)
@@ -75,9 +88,9 @@ class RBMModel(Model):
         """Add what follows from the activations."""
         carried = pad(activations, (0, 1))
         if self._on_cpu:
-            mean = np.empty((len(carried), self.n_hidden), self._slope_type)
-            rbm.finish(carried.numpy(), mean, np.empty(self.n_hidden))
-            return carried, torch.from_numpy(mean)
+            mean = carried.new_empty((len(carried), self.n_hidden), dtype=self.slope_bias.dtype)
+            rbm.finish(carried.numpy(), mean.numpy(), np.empty(self.n_hidden))
+            return carried, mean
         a = self._activation(carried)
         e = a.abs().neg_().exp_()
         carried[:, -1] = (1.0 + e).log().sum(1)
@@ -99,7 +112,9 @@ class RBMModel(Model):
 
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
         if self._on_cpu:
-            return self._move_compiled(x, carried[0], y, sites)
+            room = self.room(len(x))
+            self._fill(x, carried, y, sites, room)
+            return room.carried, room.log_ratio
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
         if sites.shape[1] > 1:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
@@ -115,18 +130,36 @@ class RBMModel(Model):
         visible = (change * self.visible_bias[sites]).sum(1)
         return there, visible + self._change(carried[0], there[0])
 
-    def _move_compiled(
-        self, x: Tensor, carried: Tensor, y: Tensor, sites: Tensor
-    ) -> tuple[Carried, Tensor]:
-        before = carried.numpy()
-        there, log_ratio = np.empty_like(before), np.empty(len(before))
-        mean = np.empty((len(before), self.n_hidden), self._slope_type)
-        states, model = (x.numpy(), y.numpy(), sites.numpy()), (self._rows, self._bias)
-        n = sites.shape[1]
-        changes = np.zeros(len(self._rows), np.bool_), np.empty(n, np.int64), np.empty(n)
+    def room(self, n: int) -> Any:
+        if not self._on_cpu:
+            return None
+        (n_sites, width), rows = self.weights.shape, -(-n // _ROWS) * _ROWS
+        there, log_ratio = self.weights.new_empty((n, width + 1)), self.weights.new_empty(n)
+        mean = self.slope_bias.new_zeros((rows, self.n_hidden))
+        gradient = self.slope_bias.new_empty((rows, n_sites))
+        carried, ratios = (there, mean[:n]), gradient[:n]
+        filled = tuple(part.numpy() for part in (*carried, log_ratio))
+        changes = np.zeros(n_sites, np.bool_), np.empty(n_sites, np.int64), np.empty(n_sites)
         scratch = np.empty(self.n_hidden), *changes
-        rbm.move(*states, *model, before, there, mean, log_ratio, scratch)
-        return (torch.from_numpy(there), torch.from_numpy(mean)), torch.from_numpy(log_ratio)
+        return _Room(carried, log_ratio, ratios, (mean, gradient), filled, ratios.numpy(), scratch)
+
+    def _fill(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: _Room) -> None:
+        """Fill what chains carry, and log p(y) - log p(x)."""
+        states = x.numpy(), y.numpy(), sites.numpy()
+        before = carried[0].numpy()
+        rbm.move(*states, self._rows, self._bias, before, *room.filled, room.scratch)
+
+    def reach(
+        self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: Any = None
+    ) -> tuple[Carried, Tensor, Tensor]:
+        if not self._on_cpu:
+            return super().reach(x, carried, y, sites)
+        room = room or self.room(len(x))
+        self._fill(x, carried, y, sites, room)
+        mean, gradient = room.padded
+        torch.addmm(self.slope_bias, mean, self.slope_weights, out=gradient)
+        step.along_flips(room.gradient, y.numpy(), np.inf)
+        return room.carried, room.log_ratio, room.ratios
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
         if self._on_cpu:
