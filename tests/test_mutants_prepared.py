@@ -97,9 +97,26 @@ def check_slips(package):
     rows = {"no": {"wet": 0.1, "dry": 0.9}, "yes": {"wat": 0.3, "dry": 0.7}}
     with pytest.raises(ValueError, match=r"wat.*did you mean 'wet'"):
         package.MarkovNetwork.from_tables({**tables, "grass": rows}, {"grass": "rain"})
-    tables["river"] = np.transpose([[0.9, 0.1], [0.2, 0.8]])
+    tables["river"] = np.transpose([[0.9, 0.1], [0.7, 0.3]])
     with pytest.raises(ValueError, match="sums to 1 in each column"):
         package.MarkovNetwork.from_tables(tables, {"river": "rain"}, normalize=True)
+
+
+def check_other_numbers(package):
+    made = package.MarkovNetwork([2], [((0,), [1, 3])], ["a"], [[1, 0]])
+    with pytest.warns(package.exceptions.ModelWarning, match="0 means the value 1 of 'a'"):
+        made.log_prob([0])
+
+
+def check_columns_beside_counts(package):
+    import pandas as pd
+
+    columns = {"rain": ["no", "yes"], "dry": [8, 1], "wet": [2, 9], "dose": [2.5, 1.5]}
+    table = pd.DataFrame(columns).set_index("rain").rename_axis(columns="grass")
+    with pytest.warns(package.exceptions.ModelWarning, match="'dose', which normalize=True takes"):
+        package.MarkovNetwork.from_tables(
+            {"rain": {"no": 1, "yes": 1}, "grass": table}, normalize=True
+        )
 
 
 def check_states_by_label(package):
@@ -152,6 +169,12 @@ MUTANTS = {
         "columns, rows = result.sum(axis=-1), ",
         check_slips,
         ".",
+    ),
+    "positions that are other names": Mutant(
+        "targets/_evidence.py", "not in (None, place):", "is None:", check_other_numbers, "."
+    ),
+    "means taken for counts": Mutant(
+        TABLES, "broken.sum() == 1", "broken.sum() == 2", check_columns_beside_counts, "."
     ),
     "a Series in the order given": Mutant(
         "targets/base.py",

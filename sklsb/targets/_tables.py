@@ -93,11 +93,6 @@ def _misspelt(child: Any, given: pd.DataFrame | pd.Series, known: set[Any]) -> s
     return f" There is no table for {names!r:.200}; a parent needs one of its own." if names else ""
 
 
-def _labels(frame: pd.DataFrame) -> set[Any]:
-    """Return the names of the columns and of the levels of a frame."""
-    return {*frame.columns, *frame.columns.names, *frame.index.names}
-
-
 def _as_root(child: Any, series: pd.Series, others: set[Any]) -> pd.Series:
     """Return a Series of one level called like no variable, such as "state", as the child's."""
     name = series.index.name
@@ -111,11 +106,9 @@ def _as_root(child: Any, series: pd.Series, others: set[Any]) -> pd.Series:
 def _as_root_frame(child: Any, frame: pd.DataFrame, others: set[Any]) -> pd.DataFrame:
     """Return a frame of labels and numbers with the labels called as the child."""
     kinds = {bool(pd.api.types.is_numeric_dtype(kind)): c for c, kind in frame.dtypes.items()}
-    name = kinds.get(False)
-    is_root = frame.shape[1] == len(kinds) == 2 and not did_you_mean(name, others, 0.8)
-    if is_root and _NUMBERS.fullmatch(str(kinds[True]).lower()):
-        return frame.rename(columns={name: child})
-    return frame
+    is_root = frame.shape[1] == len(kinds) == 2 and _NUMBERS.fullmatch(str(kinds[True]).lower())
+    slip = is_root and did_you_mean(kinds[False], others, 0.8)
+    return frame.rename(columns={kinds[False]: child}) if is_root and not slip else frame
 
 
 def _one_number(child: Any, p: Any, parents: Sequence[Any]) -> ValueError:
@@ -436,12 +429,9 @@ def _check_parents(tables: Mapping[Any, Conditional]) -> None:
 
 def _values_of(table: Conditional) -> list[Any]:
     """Return the values of a variable as its table names them; numbers from 0 if it does not."""
-    if table.values is not None:
-        values = table.values
-    elif isinstance(table.rows, np.ndarray):
-        values = list(range(table.rows.shape[-1]))
-    else:
-        values = list(range(np.size(next(iter(table.rows.values()), ()))))
+    rows = table.rows
+    first = rows if isinstance(rows, np.ndarray) else next(iter(rows.values()), ())
+    values = [*range(np.shape(first)[-1])] if table.values is None else table.values
     if not values:
         raise ValueError(
             f"the table of {table.child!r} has no entries; give {_FORMS.format(table.child)}."
@@ -450,10 +440,7 @@ def _values_of(table: Conditional) -> list[Any]:
 
 
 def _refuse_stray(child: Any, table: Conditional, normalize: bool, sure: bool) -> None:
-    """Refuse a column of totals or counts among the values; warn of what is hardly a value.
-
-    ``sure``: whether the columns are known to be values.
-    """
+    """Refuse or tell columns that are hardly values; ``sure``: all are said to be values."""
     values, rows = table.values or [], table.rows
     if len(values) < 2 or isinstance(rows, np.ndarray):
         return
@@ -506,8 +493,7 @@ def _scaled(normalize: bool | Iterable[Any], known: Collection[Any]) -> Collecti
         return known if normalize else ()
     if isinstance(normalize, str) or not isinstance(normalize, Iterable):
         raise TypeError(f"normalize is {normalize!r:.100}; give True, False or a list of names.")
-    names = plain([*normalize])
-    for name in names:
+    for name in (names := plain([*normalize])):
         if name not in known:
             near = did_you_mean(name, known)
             raise ValueError(f"normalize names {name!r}, which has no table. {near}".rstrip())
@@ -573,8 +559,9 @@ def read(
         name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
         if name not in own:
             _refuse_misspelt(table)
-            named = not isinstance(tables[child], pd.DataFrame) or child in _labels(tables[child])
-            _refuse_stray(child, table, child in scaled, named or child in inner)
+            axes = getattr(tables[child], "axes", [])  # of frames
+            sure = len(axes) < 2 or child in {*axes[1], *axes[0].names, *axes[1].names, *inner}
+            _refuse_stray(child, table, child in scaled, sure)
         states[child] = own[name] if name in own else _values_of(found.get(first, table))
     names = {c: c[0] if of_slices else c for c in found}
     unsure = {c for c, t in found.items() if t.by_pandas and names[c] not in own}

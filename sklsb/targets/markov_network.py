@@ -783,11 +783,6 @@ class MarkovNetwork(Target):
         -------
         ndarray of float64, shape (...)
             -inf where the product is zero.
-
-        Warns
-        -----
-        ModelWarning
-            If positions in an array are the names of other values, as of values called 1 and 2.
         """
         flat, leading = self._flat(x)
         result = np.zeros(len(flat))
