@@ -20,7 +20,7 @@ PLAIN = pytensor.compile.Mode(linker="py", optimizer="fast_compile")
 
 
 def states(target):
-    return np.array(list(itertools.product(*map(range, target.cardinalities))))
+    return np.array(list(itertools.product(*map(range, target.cardinalities))), target.dtype)
 
 
 @functools.cache
@@ -332,5 +332,6 @@ def test_models_that_are_sums_of_tables_become_networks(make, kind, n_factors):
     target = from_pymc(model)
     assert type(target).__name__ == kind
     assert getattr(target, "n_factors", None) == n_factors
-    x = np.random.default_rng(2).integers(0, target.cardinalities, (20, target.n_sites))
+    size = 20, target.n_sites
+    x = np.random.default_rng(2).integers(0, target.cardinalities, size, target.dtype)
     np.testing.assert_allclose(target.log_prob(x), log_p_of_model(model, target, x), rtol=1e-11)

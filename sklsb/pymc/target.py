@@ -224,7 +224,8 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> Any:
         target.draw_state(np.random.default_rng(0))
     except ValueError:
         at = [np.ravel(start[value.name]) for value in values]
-        target.initial_state = np.concatenate(at) - target._lowest
+        x = np.concatenate(at) - target._lowest  # out of bounds it stays so in a small dtype
+        target.initial_state = np.clip(x, -1, target.cardinalities).astype(target.dtype)
     return target
 
 
