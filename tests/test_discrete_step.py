@@ -591,7 +591,7 @@ def test_hidden_chain_is_that_of_forward_filtering():
         backward.append(p @ (local[12 - t] * backward[-1]))
     both = np.array(forward) * np.array(backward[::-1])
     (way,) = step._moves
-    logs = way.relative(way.block.flat(model.initial_point()), [])
+    logs = way.tables.logs(way.block.flat(model.initial_point()), [])
     found = way._plan.with_tables(np.exp(logs)).marginals().p
     np.testing.assert_allclose(found, both / both.sum(axis=1, keepdims=True), rtol=1e-12)
 

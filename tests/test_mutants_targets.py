@@ -13,11 +13,11 @@ SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection",
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
     f"_kernels/targets/{name}.py" for name in ("variable_selection", "rbm", "potts", "function")
 )
-INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES, PLAN, LAYOUT, ORDER, COST = (
+INDEPENDENT, MARGINALS, ENGINE, SCHEDULE, TREES, LAYOUT, ORDER, COST = (
     f"exact/elimination/{name}.py"
     for name in (
         *("independent", "marginals", "engine", "schedule", "trees"),
-        *("plan", "layout", "order", "cost"),
+        *("layout", "order", "cost"),
     )
 )
 NAMES, ANSWERS, MATRICES = "targets/_names.py", "exact/elimination/answers.py", "exact/matrices.py"
@@ -661,9 +661,9 @@ MUTANTS = {
         "another state is more probable",
     ),
     "constants of barren variables counted twice": Mutant(
-        PLAN,
-        "math.fsum(tops[n:].tolist())",
-        "math.fsum(tops.tolist())",
+        "_kernels/elimination/tables.py",
+        "if f >= first:",
+        "if True:",
         check_answers,
         ".",
     ),

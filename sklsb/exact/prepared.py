@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,19 +113,22 @@ class Marginals(Mapping[Any, Any]):
 class _Sources(NamedTuple):
     """Where the entries of tables go in a plan."""
 
-    at: NDArray[np.int64]  # the place in the plan of
-    entry: NDArray[np.int64]  # this entry, of all tables in turn
+    parts: NDArray[np.int64]  # entries of all tables in turn that add up to
+    start: NDArray[np.int64]  # each entry of the plan: a range of these
     constant: NDArray[np.int64]  # entries of tables of variables with one value left
-    struck: NDArray[np.bool_]  # entries of values that zeros exclude
+    struck: NDArray[np.int64]  # entries of values that zeros exclude
 
 
+@dataclass
 class _Engine:
     """One order of elimination, and eliminations that wait for work."""
 
-    def __init__(self, found: Ordered, plan: Plan):
-        self.found, self.plan = found, plan
-        self.known: dict[Any, tuple[int, Weights, float]] = {}  # what values of evidence mean
-        self._idle: dict[int, list[tuple[Elimination, dict[int, Weights]]]] = {}
+    found: Ordered
+    plan: Plan
+    constant: float
+    # What values of evidence mean, by what was given.
+    known: dict[Any, tuple[int, Weights, float]] = field(default_factory=dict)
+    _idle: dict[int, list[tuple[Elimination, dict[int, Weights]]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, target: Target, limits: Limits, keep: Sequence[int] = ()) -> _Engine:
@@ -140,7 +143,7 @@ class _Engine:
         )
         cost = found.cost._replace(log2_memory=math.log2(max(1.0, 8.0 * plan.n_entries)))
         check_fits(target, cost, limits)
-        return cls(replace(found, model=struck, cost=cost), plan)
+        return cls(replace(found, model=struck, cost=cost), plan, struck.constant)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_idle": {}, "known": {}}
@@ -158,7 +161,10 @@ class _Engine:
             elimination, before = idle.pop()
         except IndexError:
             elimination, before = Elimination(self.found, mode, plan=self.plan), {}
-            elimination.passes.log_tables = self.plan.log_tables.copy()
+        if elimination.passes.plan is not self.plan:
+            elimination.fill(self.plan)
+            before = {}
+        elimination.constant = self.constant
         new = {site: weights.get(site, self.none[site]) for site in {**before, **weights}}
         changed = {site: mine for site, mine in new.items() if mine is not before.get(site)}
         elimination.weigh(changed)
@@ -167,11 +173,8 @@ class _Engine:
 
     def filled(self, logs: Array, sources: _Sources) -> _Engine:
         """Return the same plan with other entries, whose logarithms are given."""
-        n = self.plan.log_tables.size
-        entries = np.bincount(sources.at, logs[sources.entry], n).astype(np.float64, copy=False)
-        constant = math.fsum(logs[sources.constant].tolist())
-        model = replace(self.found.model, constant=constant)
-        return _Engine(replace(self.found, model=model), self.plan.filled(entries))
+        plan = self.plan.filled(logs, sources.parts, sources.start)
+        return replace(self, plan=plan, constant=math.fsum(logs[sources.constant].tolist()))
 
     def sources(self, scopes: Sequence[tuple[int, ...]]) -> _Sources:
         """Find out where the entries of tables with these scopes go, by laying out their places."""
@@ -198,8 +201,10 @@ class _Engine:
                     entry.append(np.broadcast_to(spread, shape).ravel().astype(np.int64))
                     at.append(np.arange(start, start + size, dtype=np.int64))
             start += size
-        parts = np.concatenate(at), np.concatenate(entry), np.concatenate(constant)
-        return _Sources(*parts, struck)
+        where = np.concatenate(at)
+        parts = np.concatenate(entry)[np.argsort(where, kind="stable")]
+        ends = np.cumsum([0, *np.bincount(where, minlength=start)])
+        return _Sources(parts, ends, np.concatenate(constant), np.flatnonzero(struck))
 
 
 class Prepared:
@@ -280,7 +285,7 @@ class Prepared:
         n, rng = integer(n, "n", 0, np.iinfo(np.int64).max), np.random.default_rng(random_state)
         out = np.empty((n, self._target.n_sites), self._target.dtype)
         with self._given(evidence) as (elimination, _):
-            elimination.draw(rng.random((n, elimination.found.n_uniforms)), out, np.empty(n))
+            elimination.draw(rng.random((n, elimination.found.n_uniforms)), out, None)
         return out
 
     def marginal_map(
@@ -436,8 +441,12 @@ class Prepared:
         if flat[self._sources.struck].any():
             return _prepared(network._with_entries(flat), self._limits)
         with np.errstate(divide="ignore"):
-            engine = self._engine.filled(np.log(flat), self._sources)
-        found = Prepared(network, engine, self._limits, flat)
+            return self._filled(np.log(flat), flat)
+
+    def _filled(self, logs: Array, entries: Array | None = None) -> Prepared:
+        """Return the same plan with other tables, by the logarithms of all their entries."""
+        engine = self._engine.filled(logs, self._sources)
+        found = Prepared(self._network(""), engine, self._limits, entries)
         found._sources = self._sources
         return found
 

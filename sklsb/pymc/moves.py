@@ -15,12 +15,11 @@ from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
 from sklsb.pymc.block import Block, Floats, Given, Ints
 from sklsb.pymc.summed import by_value
 from sklsb.pymc.tables import Tables, coloured
+from sklsb.targets._evidence import NoStateError
 from sklsb.targets.markov_network import MarkovNetwork
 
 # A step of a slice goes out at most so often; steps that are right on average need a few.
 _MOST_STEPS = 1000
-# Entries that are smaller than others of their table by more than this power of e are no numbers.
-_LARGEST_LOG = 700.0
 _NONE = np.zeros(1, np.int64)
 
 
@@ -302,7 +301,7 @@ class Elimination(Move):
     def __init__(self, block: Block, sites: Ints, spare: Colours):
         self.block, self.sites, self._spare = block, sites, spare
         self.tables = Tables(block, sites, [c.sites for c in spare.colours])
-        self.n_colours, self.n_evaluations = spare.n_colours, len(self.tables.evaluations)
+        self.n_colours, self.n_evaluations = spare.n_colours, len(self.tables.states)
         factors = [(scope, np.ones(shape)) for scope, shape in self.tables.shapes]
         self.network = MarkovNetwork(self.tables.n_values, factors)
         self._plan: Any = None
@@ -312,21 +311,16 @@ class Elimination(Move):
             x = self._spare.draw(x, given, rng, check)
         if self._plan is None:
             self._plan = exact.prepare(self.network)
-        logs = self.relative(x, given)
-        if not (logs[logs > -np.inf] >= -_LARGEST_LOG).all() or np.isnan(logs).any():
-            # Entries are too far apart for numbers, or none of a table is possible.
+        logs = self.tables.logs(x, given)
+        try:
+            if not logs.max() < np.inf:
+                raise NoStateError
+            state = self._plan._filled(logs).sample(1, random_state=rng)[0]
+        except NoStateError:
             return self._spare.draw(x, given, rng, check)
         y = x.copy()
-        state = self._plan.with_tables(np.exp(logs)).sample(1, random_state=rng)[0]
         y[self.sites] = self.block.low[self.sites] + state
         return y
-
-    def relative(self, x: Ints, given: Given) -> Floats:
-        """Return logarithms of all entries, less the largest of each table."""
-        logs, starts = self.tables.logs(x, given), self.tables.starts
-        top = np.maximum.reduceat(logs, starts[:-1])
-        with np.errstate(invalid="ignore"):  # a table without a possible entry is NaN
-            return logs - np.repeat(top, np.diff(starts))
 
 
 class Balanced(Move):

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 from scipy.sparse import csr_array
 
+from sklsb._kernels.elimination.tables import add_up
 from sklsb.pymc.block import Block, Floats, Given, Ints
 from sklsb.targets._graphs import colors
 
@@ -15,6 +16,7 @@ from sklsb.targets._graphs import colors
 _MOST_SITES, _MOST_ENTRIES = 6, 4096
 # Values of log p taken to turn a model into tables.
 _MOST_TAKEN = 20_000
+_NONE = np.empty(0, np.int64)
 
 
 def coloured(block: Block, sites: Ints, rows: Ints | None = None) -> list[Ints]:
@@ -39,8 +41,8 @@ class Tables:
         The sites of each table, as positions among the sites, and its shape.
     starts : ndarray of int
         Where each table starts in the array of all entries.
-    evaluations : list of (ndarray, ndarray, ndarray)
-        States at which log p is taken; tables, counted from 1, and their entries that these give.
+    states : list of ndarray
+        Values of the sites, less the lowest ones, at which log p is taken.
     """
 
     def __init__(
@@ -83,36 +85,40 @@ class Tables:
         return kept
 
     def _lay_out(self, colour: Ints) -> None:
-        """Find out which evaluations there are, and where their sums go."""
+        """Find out at which states log p is taken, and which outputs add up to each entry."""
         of_table = [frozenset(colour[list(scope)].tolist()) for scope, _ in self.shapes]
         every = set(of_table)
-        self.evaluations = list[tuple[Ints, Ints, Ints]]()
+        n, ends = self._table_of.size, np.arange(len(of_table) + 1)
+        order = np.argsort(self._table_of, kind="stable")
+        parts = np.split(order, np.searchsorted(self._table_of[order], ends, "right"))
+        self.states, of_entry = list[Ints](), [_NONE] * int(self.starts[-1])
         for group in sorted(sorted(g) for g in every if not any(g < other for other in every)):
             members = [j for j, colours in enumerate(of_table) if colours <= set(group)]
             most = [range(int(self.n_values[colour == c].max())) for c in group]
             for values in product(*most):
                 of = np.zeros(colour.max() + 1, np.int64)
                 of[group] = values
-                state, tables, entries = of[colour], list[int](), list[int]()
+                state, found = of[colour], False
                 for j in members:
                     scope, shape = self.shapes[j]
                     at = tuple(state[list(scope)].tolist())
                     if all(v < n for v, n in zip(at, shape, strict=True)):
-                        tables.append(j + 1)
-                        entries.append(int(self.starts[j] + np.ravel_multi_index(at, shape)))
-                state = np.minimum(state, self.n_values - 1)
-                if entries:
-                    self.evaluations.append((state, np.array(tables), np.array(entries)))
+                        entry, found = self.starts[j] + np.ravel_multi_index(at, shape), True
+                        of_entry[entry] = parts[j + 1] + len(self.states) * n
+                if found:
+                    self.states.append(np.minimum(state, self.n_values - 1))
+        self._index = np.concatenate([*of_entry, _NONE])
+        self._start = np.cumsum([0, *map(len, of_entry)])
 
     def logs(self, x: Ints, given: Given) -> Floats:
         """Return the logarithms of all entries, at a state of all other variables."""
         logs, y = np.empty(self.starts[-1]), x.copy()
         low = self.block.low[self.sites]
-        for state, tables, entries in self.evaluations:
+        made = np.empty((len(self.states), self._table_of.size))
+        for outputs, state in zip(made, self.states, strict=True):
             y[self.sites] = low + state
-            sums = np.bincount(self._table_of, self.block.log_p(y, *given))
-            logs[entries] = sums[tables]
-        logs[np.isnan(logs)] = -np.inf
+            outputs[:] = self.block.log_p(y, *given)
+        add_up(made.ravel(), self._index, self._start, logs)
         return logs
 
 
@@ -136,7 +142,7 @@ def whole(block: Block, given: Given) -> list[tuple[tuple[int, ...], Floats]] | 
         return None
     colours = coloured(block, np.arange(n), np.flatnonzero(~large))
     tables = Tables(block, np.arange(n), colours, np.flatnonzero(~large))
-    if len(tables.evaluations) > _MOST_TAKEN:
+    if len(tables.states) > _MOST_TAKEN:
         return None
     parts = np.split(tables.logs(block.low, given), tables.starts[1:-1])
     found = [

@@ -220,6 +220,11 @@ class Elimination:
         self.n_made = 0  # table entries
         self.constant = self.model.constant + self.model.log_barren
 
+    def fill(self, plan: Plan) -> None:
+        """Take the tables of this plan, which differs from the present one in nothing else."""
+        self.passes.fill(plan)
+        self.weigh({})
+
     def configuration(self, c: int) -> NDArray[np.int64]:
         """Return values of the variables conditioned on; 0 for the others."""
         x = np.zeros(self.sizes.size, dtype=np.int64)
@@ -303,12 +308,14 @@ class Elimination:
         """Table entries read per draw, and weights of values set, summed and compared."""
         return self.entries_per_draw + 3 * int(self.passes.plan.buckets.k.sum())
 
-    def draw(self, u: Array, out: States, lp: Array, room: Room | None = None) -> NDArray[np.bool_]:
+    def draw(
+        self, u: Array, out: States, lp: Array | None, room: Room | None = None
+    ) -> NDArray[np.bool_]:
         """Make one draw per row of uniform numbers, of shape (draws, found.n_uniforms).
 
-        ``out`` gets the states, ``lp`` their log p. Returns which draws are accepted: all, unless
-        row sums of barren variables differ. If there is one configuration, threads may draw at
-        once, each with a room of its own.
+        ``out`` gets the states, ``lp`` their log p, if given. Returns which draws are accepted:
+        all, unless row sums of barren variables differ. If there is one configuration, threads may
+        draw at once, each with a room of its own.
         """
         self.run()
         accepted = np.ones(len(u), dtype=np.bool_)
@@ -319,7 +326,8 @@ class Elimination:
             p = self.passes.draw(x, mine, room)
             if self.model.log_defect > 0.0:
                 accepted[rows] = mine[:, -1] < p
-            lp[rows] = self.passes.log_densities(x, room) + self.model.constant
+            if lp is not None:
+                lp[rows] = self.passes.log_densities(x, room) + self.model.constant
             out[rows] = self.values_of(x)
         return accepted
 

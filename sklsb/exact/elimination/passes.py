@@ -76,8 +76,8 @@ class Passes:
         warn_if_uncached()
         self.plan, self.way = plan, way
         self.progress: Callable[[int], object] = no_progress
-        buckets, self.log_tables = plan.buckets, plan.log_tables
-        self.base = np.zeros(buckets.position.size, dtype=np.int64)
+        buckets = plan.buckets
+        self.base = buckets.position.copy()
         # Log2 of what each message was divided by, and of its smallest entry above 0.
         self.scales = np.zeros((2, buckets.variable.size))
         self.memory = np.empty(plan.n_entries)
@@ -86,13 +86,20 @@ class Passes:
         self.roots = np.flatnonzero(sends & (np.diff(buckets.axis_start) == 0))
         # Entries of the table of each bucket, if it sends a message.
         self._entries = np.where(sends, buckets.message_size * buckets.k, 0)
-        self._least = self._least_entries()
         self._lost_of = np.zeros(buckets.variable.size)
         # Buckets whose messages are not those of the present tables, and those to go back through.
         self.stale = np.ones(buckets.variable.size, dtype=np.bool_)
         self.wanted = np.ones(buckets.variable.size, dtype=np.bool_)
         self._lost = -math.inf  # log2 of what the present messages have lost
-        self._use(way)
+        self.fill(plan)
+
+    def fill(self, plan: Plan) -> None:
+        """Take the tables of this plan, which differs from the present one in nothing else."""
+        self.plan = plan
+        self.log_tables, self._least = plan.log_tables, plan.least
+        if plan.evidence:  # weights are written into them
+            self.log_tables, self._least = self.log_tables.copy(), self._least.copy()
+        self._use(self.way)
 
     def _use(self, mode: int) -> None:
         """Change how tables are joined; messages must be made again."""
@@ -129,9 +136,8 @@ class Passes:
     @cached_property
     def _weights_at(self) -> dict[int, tuple[int, int, int]]:
         """The position, the factor and the bucket of the weights of each variable."""
-        buckets, starts = self.plan.buckets, np.array([*self.plan.evidence.values()])
-        tables = np.flatnonzero(buckets.sender < 0)
-        tables = tables[np.argsort(buckets.position[tables])]
+        buckets, tables = self.plan.buckets, self.plan.factors
+        starts = np.array([*self.plan.evidence.values()])
         factors = tables[np.searchsorted(buckets.position[tables], starts)]
         bucket = np.searchsorted(buckets.factor_start, factors, "right") - 1
         found = zip(starts.tolist(), factors.tolist(), bucket.tolist(), strict=True)
@@ -159,7 +165,8 @@ class Passes:
         inside = self._log_inside(x)
         if inside == -math.inf:
             return -math.inf
-        place(buckets, x, self.base)
+        if buckets.given_variable.size:
+            place(buckets, x, self.base)
         if not plan.evidence:  # messages were made for other values, or freed
             self.stale[:] = True
         self.scales[:, self.stale] = 0.0
@@ -266,17 +273,6 @@ class Passes:
             return math.nan
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * float(self.scales[0].sum())
-
-    def _least_entries(self) -> Array:
-        """Return log2 of the smallest nonzero entry of each table; 0 for messages."""
-        buckets = self.plan.buckets
-        is_table = buckets.sender < 0
-        least = np.zeros(buckets.position.size)
-        starts, inverse = np.unique(buckets.position[is_table], return_inverse=True)
-        finite = np.where(self.log_tables > -np.inf, self.log_tables, 0.0)
-        if starts.size:
-            least[is_table] = np.minimum.reduceat(finite, starts)[inverse] / math.log(2.0)
-        return least
 
     def states(self, n: int, x: NDArray[np.int64]) -> Values:
         return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
+from sklsb._kernels.elimination.tables import add_up, shift_tables
 from sklsb.exact.elimination.layout import (
     Joined,
     Layout,
@@ -45,6 +46,7 @@ class Plan:
     buckets: Buckets
     joined: list[Joined]  # what each table is made of
     log_tables: Array  # flat; messages follow them in memory
+    least: Array  # log2 of the smallest entry above 0 of each factor; 0 for messages
     shift: float
     barren_shift: float
     n_entries: int  # of tables, messages and beliefs, as far as they are held at once
@@ -53,20 +55,29 @@ class Plan:
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
     back: list[Step]
     sizes: NDArray[np.int64]  # of the tables, first those of barren variables
+    factors: NDArray[np.int64]  # what these are among the factors of buckets
     n_barren: int
     evidence: dict[int, int]  # where the weights of each variable's values are, if there are any
     # Pieces of work that buckets from one to another are divided into, by a size.
     divided: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = field(default_factory=dict)
 
-    def filled(self, log_tables: Array) -> "Plan":
-        """Return the plan with these entries of its tables, each shifted to a maximum of 0."""
-        tops, n = np.empty(0), self.n_barren
-        if self.sizes.size:
-            tops = np.maximum.reduceat(log_tables, np.cumsum([0, *self.sizes[:-1]]))
-        tops[tops == -np.inf] = 0.0
-        log_tables = log_tables - np.repeat(tops, self.sizes)
-        shifts = math.fsum(tops[n:].tolist()), math.fsum(tops[:n].tolist())
-        return replace(self, log_tables=log_tables, shift=shifts[0], barren_shift=shifts[1])
+    def filled(self, logs: Array, index: Any = None, start: Any = None) -> "Plan":
+        """Return the plan with other tables, each shifted to a maximum of 0.
+
+        Entry p is the sum of logs[index[start[p] : start[p + 1]]], or logs[p] without an index.
+        """
+        log_tables = logs
+        if index is not None:
+            log_tables = np.empty(start.size - 1)
+            add_up(logs, index, start, log_tables)
+        tops, least = np.empty((2, self.sizes.size))
+        shift = shift_tables(log_tables, self.sizes, self.n_barren, tops, least)
+        of_factor = np.zeros(self.buckets.position.size)
+        of_factor[self.factors] = least
+        barren = math.fsum(tops[: self.n_barren].tolist())
+        return replace(
+            self, log_tables=log_tables, shift=shift, barren_shift=barren, least=of_factor
+        )
 
 
 class _Placed(NamedTuple):
@@ -241,9 +252,12 @@ def build(
         if axes[i]:
             arrived[place[axes[i][-1]]].append(_Placed(layout.axes, starts[i], n + i))
     entries = _entries(builder.joined, every, ks)
+    buckets = builder.finish(schedule)
+    owned = np.flatnonzero(buckets.sender < 0)
     plan = Plan(
-        builder.finish(schedule),
+        buckets,
         builder.joined,
+        np.empty(0),
         np.empty(0),
         0.0,
         0.0,
@@ -252,6 +266,7 @@ def build(
         inside,
         [Step(step.sends, step.first + n, step.end + n) for step in schedule.back],
         np.array([table.size for table in entries], dtype=np.int64),
+        owned[np.argsort(buckets.position[owned])],
         n,
         places,
     )
