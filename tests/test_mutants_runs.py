@@ -47,6 +47,21 @@ def check_visits(package):
         anew("test_starts").test_visits_are_counted_in_sweeps(index)
 
 
+def check_checkpoint(package):
+    tests = anew("test_checkpoint")
+    glass = tests.Ising.lattice(np.zeros((4, 4)), coupling=tests.RNG.normal(size=(2, 4, 4)))
+    samplers = tests.ParallelTempering(n_burn_in=80), tests.LSBSampler(n_burn_in=60, pilot=False)
+    with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
+        tests.often(patched)
+        for k, sampler in enumerate(samplers):
+            tests.crashes(sampler, glass, pathlib.Path(folder) / str(k))
+
+
+def check_arrays_of_checkpoints(package):
+    with tempfile.TemporaryDirectory() as folder:
+        anew("test_checkpoint").test_long_arrays_are_compared_as_a_whole(pathlib.Path(folder))
+
+
 def check_expectation(package):
     tests = anew("test_expectation")
     tests.test_exact_means_and_variances_are_those_of_enumeration("network")
@@ -418,6 +433,27 @@ def check_commands(package):
 
 
 MUTANTS = {
+    "counts of a round that is cut off forgotten": Mutant(
+        "samplers/_tempering/schedule.py",
+        "        if not self.made:\n",
+        "        if True:\n",
+        check_checkpoint,
+        "goes on bit for bit",
+    ),
+    "states before a crash forgotten": Mutant(
+        "balancing/learning.py",
+        "store.parts, pairs, before, kept = loop",
+        "_, pairs, before, kept = loop",
+        check_checkpoint,
+        "goes on bit for bit",
+    ),
+    "long arrays of a checkpoint compared by what is printed": Mutant(
+        SAVING,
+        "if (then, mark) != (now, new):",
+        "if then != now:",
+        check_arrays_of_checkpoints,
+        ".",
+    ),
     # What is said of draws
     "means given a value not weighted by its probability": Mutant(
         "diagnostics/expectation.py",

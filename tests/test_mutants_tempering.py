@@ -140,7 +140,7 @@ def check_explorers(package):
 def check_crossover(package):
     """Two copies are taken only where parts move in a quarter of the exchanges."""
     explorers = inside(package, "samplers._tempering.explorers")
-    explorers.run_scans = explorers.settle = lambda *_: None
+    explorers.run_scans = lambda *_: None
     explorers.Streams = list
     tried = SimpleNamespace(
         ladder=SimpleNamespace(exchanged=np.ones((1, 2))),
@@ -150,12 +150,12 @@ def check_crossover(package):
     )
     ladders = SimpleNamespace(
         states=np.zeros((1, 1, 2, 3)),
-        streams=SimpleNamespace(of=lambda *_: []),
+        streams=SimpleNamespace(copy=lambda: SimpleNamespace(of=lambda *_: [])),
         changed=lambda *_: tried,
         add_evaluations=lambda *_: None,
         _pool=None,
     )
-    assert explorers.with_exchanges(ladders, 100) is ladders, "parts hardly move"
+    assert explorers.with_exchanges(ladders, 100, None) is ladders, "parts hardly move"
 
 
 def check_copies(package):

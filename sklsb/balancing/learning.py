@@ -57,6 +57,7 @@ from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
+from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -139,6 +140,8 @@ class History(NamedTuple):
 
 class Learner:
     """A learnable function, its optimiser and the bound's eta, updated together."""
+
+    _not_in_files = ("objective",)
 
     def __init__(self, function: LearnableFunction, objective: str | Objective, optimizer: Adam):
         self.function, self.table = function, function.table()
@@ -230,6 +233,8 @@ def _blocks(n: int, shortest: int, most: int, growing: bool) -> NDArray[np.int64
 class _Pairs:
     """Pairs of uniform numbers for all chains, drawn from their streams a buffer at a time."""
 
+    _not_in_files = ("streams",)
+
     def __init__(self, streams: Streams, n_pairs: int):
         self.streams, self.left, self.at = streams, n_pairs, 0
         self.buffer = np.empty((len(streams), 0, 2))
@@ -293,6 +298,7 @@ def burn_in(
     on_block: Callable[[int], None] = lambda n: None,
     draws: States | None = None,
     most: int = MOST_UPDATES,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[BalancingFunction, History, States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
@@ -312,37 +318,56 @@ def burn_in(
     lengths = _blocks(n_iterations, shortest, n_blocks, growing=most < MOST_UPDATES)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths)
     rows: list[tuple[Any, ...]] = []
-    done = 0
+    done = first = 0
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
+    checkpoint = checkpoint or Checkpoint()
+    if loop := checkpoint.kept.get("loop"):
+        first, done, log_prob, rows, store.parts, pairs, before, kept = loop
+        pairs.streams = ensemble.streams
+        if learner is not None:
+            vars(learner).update(vars(before) | {"objective": learner.objective})
+            function = learner.function
+        if draws is not None:
+            draws[:] = kept
+        on_block(done)
     rule = Balanced(function.table(), lazy)
-    ensemble.start(rule)
-    log_prob = ensemble.log_prob()
-    for block, length in enumerate(lengths.tolist()):
-        extra = pairs.take(1)[:, 0]
-        gradient = None
-        end = done + length
-        while done < end:
-            # Keeping every state takes one call per transition.
-            uniforms = pairs.take(end - done if draws is None else 1)
-            if learner is not None and gradient is None:
-                gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0])
-            ensemble.advance(uniforms)
-            if draws is not None:
-                draws[:, done] = ensemble.chains.x
-            done += uniforms.shape[1]
+    if not loop:
+        ensemble.start(rule)
         log_prob = ensemble.log_prob()
-        acceptance = ensemble.chains.acceptance[:, 0] / length
-        ensemble.forget_acceptance()
-        ensemble.follow(float(acceptance.mean()), length)
-        value = norm = np.nan
-        if learner is not None and gradient is not None:
-            store.offer(block, ensemble.chains.x)
-            value, norm = learner.update(*gradient)
-            function, rule = learner.function, Balanced(learner.table, lazy)
-        shown = _shown(function, rule.table)
-        rows.append((done, log_prob, acceptance, value, norm, *shown))
-        on_block(length)
+
+    def state() -> dict[str, Any]:
+        loop = first, done, log_prob, rows, store.parts, pairs, learner, draws
+        return {"ensemble": ensemble, "loop": loop}
+
+    with checkpoint.loop(state) as between:
+        for block, length in enumerate(lengths[first:].tolist(), first):
+            extra = pairs.take(1)[:, 0]
+            gradient = None
+            end = done + length
+            while done < end:
+                # Keeping every state takes one call per transition.
+                uniforms = pairs.take(end - done if draws is None else 1)
+                if learner is not None and gradient is None:
+                    gradient = learner.gradient(ensemble, rule, log_prob, extra, uniforms[:, 0])
+                ensemble.advance(uniforms)
+                if draws is not None:
+                    draws[:, done] = ensemble.chains.x
+                done += uniforms.shape[1]
+            log_prob = ensemble.log_prob()
+            acceptance = ensemble.chains.acceptance[:, 0] / length
+            ensemble.forget_acceptance()
+            ensemble.follow(float(acceptance.mean()), length)
+            value = norm = np.nan
+            if learner is not None and gradient is not None:
+                store.offer(block, ensemble.chains.x)
+                value, norm = learner.update(*gradient)
+                function, rule = learner.function, Balanced(learner.table, lazy)
+            shown = _shown(function, rule.table)
+            rows.append((done, log_prob, acceptance, value, norm, *shown))
+            on_block(length)
+            first = block + 1
+            between()
     ensemble.start(rule)
     visited = store.states() if store.parts else ensemble.chains.x.copy()
     return function, History.from_rows(rows, len(ensemble)), visited

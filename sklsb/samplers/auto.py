@@ -67,6 +67,11 @@ class _Race(Fit):
     def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
         params = self.params
         check_target(self.target)
+        if self.checkpoint.path is not None:
+            raise ValueError(
+                "A race cannot go on from a checkpoint; fit AutoSampler without one, or the "
+                "sampler that you want, as ParallelTempering, with it."
+            )
         choice = self._choose(initial_states)
         self._winner, self._doubt = choice.sampler, choice.doubt
         run = self._winner.set_params(verbose=params.verbose)._here()

@@ -107,7 +107,7 @@ def fingerprint(target: Target, states: States) -> dict[str, Any]:
         "class": type(target).__qualname__,
         "named": repr(target)[:200],
         "shape": target.shape,
-        "digest": _digest(target),
+        "digest": digest_of(_parameters(target)),
         "x": x,
         "log_prob": target.log_prob(x),
     }
@@ -118,7 +118,7 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     name = f"this is {repr(target)[:200]}; it was {known['named']}"
     if type(target).__qualname__ != known["class"] or target.shape != known["shape"]:
         return name
-    if _digest(target) != known["digest"]:
+    if digest_of(_parameters(target)) != known["digest"]:
         return f"{name}, with other parameters"
     now, then = target.log_prob(known["x"]), known["log_prob"]
     k = where_different(target, known["x"], now, then)
@@ -127,9 +127,10 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     return ""
 
 
-def _digest(target: Target) -> str:
+def digest_of(value: Any) -> str:
+    """Return a checksum of a value; of a function, only of the values it closes over."""
     digest = hashlib.blake2b(digest_size=16)
-    _walk(digest, _parameters(target))
+    _walk(digest, value)
     return digest.hexdigest()
 
 
@@ -140,7 +141,7 @@ def _parameters(target: Target) -> dict[str, Any]:
 
 
 def _walk(digest: Any, value: Any) -> None:
-    """Feed a value to a checksum; for a function, only the values it closes over."""
+    """Feed a value to a checksum."""
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         _put(digest, "array", value.dtype.str, value.shape)
         digest.update(np.ascontiguousarray(value).tobytes())

@@ -248,11 +248,12 @@ class Learning(Algorithm):
             function = self._function
             rule = balanced(target, function, float(params.lazy))
             kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
+            kept |= {"checkpoint": self.checkpoint}
             done = run_burn_in(ensemble, n, **kept, start_with=rule)
             history, draws = History.of_fixed(function, *done[:3]), done.draws
             visited = ensemble.chains.x
         else:
-            begun = int(ensemble.chains.evaluations.sum())
+            begun = self.checkpoint.kept.setdefault("begun", int(ensemble.chains.evaluations.sum()))
             function, history, visited, draws = self._learn(ensemble, learner, n)
         n_skipped = 0 if learner is None else learner.n_skipped
         # A copy: changing the object passed in must not change a frozen function.
@@ -343,6 +344,7 @@ class Learning(Algorithm):
                 on_block=lambda size: progress(size * n_chains),
                 draws=draws,
                 most=self._most_updates,
+                checkpoint=self.checkpoint,
             )
         return *found, draws
 

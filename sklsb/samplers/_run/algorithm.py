@@ -17,7 +17,9 @@ from sklsb.exact.elimination.cost import duration
 from sklsb.exceptions import SamplerWarning
 from sklsb.samplers._run.checks import check_bool, check_count, check_n_chains
 from sklsb.samplers._run.run import Run
+from sklsb.samplers._run.saving import begin, finish, look_at
 from sklsb.samplers._run.traits import Traits
+from sklsb.storage.checkpoint import Checkpoint
 from sklsb.storage.fingerprint import checked
 from sklsb.targets._checks import n_threads, not_a_target
 from sklsb.targets.base import SYMMETRIES, States, Target
@@ -51,6 +53,7 @@ class Fit(ABC):
 
     def __init__(self, params: Any, target: Target, before: Run | None = None) -> None:
         self.params, self.target, self.before = params, target, before
+        self.checkpoint = Checkpoint()
 
     @abstractmethod
     def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
@@ -126,23 +129,13 @@ class Algorithm(Fit, Traits):
     # ----------------------------------------------------------------- fit
 
     def fit(self, initial_states: ArrayLike | None) -> tuple[Run, dict[str, Any]]:
-        target, params = self.target, self.params
         n_chains = self._check()
-        before = self._state_before(n_chains)
-        streams = before.streams if before else Streams(spawn(params.random_state, n_chains))
-        found = Starts(np.empty(0, np.int8), np.zeros(n_chains, np.int64))
+        file = self.checkpoint
+        if file.path is not None and (done := look_at(self, initial_states)) is not None:
+            vars(self).update(vars(done.run_.algorithm))  # what it warns about
+            return done.run_, {name: vars(done)[name] for name in done._found}
         with Clock() as clock:
-            if initial_states is not None:
-                states = check_initial(target, initial_states, n_chains)
-            elif before and not self.independent:  # perhaps on another target
-                states = check_initial(target, before.x, n_chains, "state_")
-            else:
-                found = self.make_starts(streams)
-                states = found.x
-            ensemble = self.make_ensemble(states, streams)
-            ensemble.add_evaluations(found.evaluations)
-            if isinstance(ensemble, Ensemble) and not _is_of_package(target):
-                checked(ensemble)  # most faults of a class of one's own show before the work
+            found, ensemble = self._begun(initial_states, n_chains)
             with ensemble.threads():
                 fitted = self.burn_in(ensemble)
                 ensemble = self.settle(ensemble, fitted)
@@ -150,7 +143,34 @@ class Algorithm(Fit, Traits):
         if "history_" in fitted:
             fitted["history_"].attrs |= clock.attrs()
         self._freeze()
-        return Run(self, ensemble, last_log_prob, found, fitted), fitted
+        run = Run(self, ensemble, last_log_prob, found, fitted)
+        finish(file, run, fitted)
+        return run, fitted
+
+    def _begun(self, initial_states: ArrayLike | None, n_chains: int) -> tuple[Starts, Any]:
+        """Return where chains start, and chains there or where a checkpoint has them."""
+        target, params, kept = self.target, self.params, self.checkpoint.kept
+        if kept:
+            ensemble = kept["ensemble"]
+            ensemble.use_threads(self.n_threads)
+            ensemble.log_prob()  # computes what files do not hold
+            return kept["starts"] or self.make_starts(Streams(ensemble.streams.chain)), ensemble
+        before = self._state_before(n_chains)
+        streams = before.streams if before else Streams(spawn(params.random_state, n_chains))
+        found = Starts(np.empty(0, np.int8), np.zeros(n_chains, np.int64))
+        if initial_states is not None:
+            states = check_initial(target, initial_states, n_chains)
+        elif before and not self.independent:  # perhaps on another target
+            states = check_initial(target, before.x, n_chains, "state_")
+        else:
+            found = self.make_starts(streams)
+            states = found.x
+        ensemble = self.make_ensemble(states, streams)
+        ensemble.add_evaluations(found.evaluations)
+        if isinstance(ensemble, Ensemble) and not _is_of_package(target):
+            checked(ensemble)  # most faults of a class of one's own show before the work
+        begin(self.checkpoint, target, found, states)
+        return found, ensemble
 
     def _check(self) -> int:
         """Check what all samplers have in common; return the number of chains."""
@@ -215,6 +235,7 @@ class Algorithm(Fit, Traits):
     def _freeze(self) -> None:
         """Keep the parameters, whatever becomes of the user's objects."""
         self.before = None
+        del self.checkpoint
         given = self.params.get_params(deep=False)
         kept = {name: value for name, value in given.items() if name not in _NOT_FROZEN}
         self.params.set_params(**copy.deepcopy(kept))

@@ -85,7 +85,12 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
 
     @worded
     def fit(
-        self, target: Target, y: None = None, *, initial_states: ArrayLike | None = None
+        self,
+        target: Target,
+        y: None = None,
+        *,
+        initial_states: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Run the burn-in.
 
@@ -98,6 +103,9 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
             Where the chains start; by default as ``init`` says, or with ``warm_start`` at the
             present states.
+        checkpoint : path-like, optional
+            File that the burn-in is written to every minute, and at a Ctrl-C. `fit` with the same
+            target and parameters goes on from there, bit for bit; a finished fit is only read.
 
         Returns
         -------
@@ -108,8 +116,8 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         TypeError
             If target is not a Target.
         ValueError
-            If a parameter is out of range, a state does not belong to the target, or the compiled
-            log p differs from the target's.
+            If a parameter is out of range, a state does not belong to the target, the compiled
+            log p differs from the target's, or the checkpoint is of another fit (a StoreError).
         ImportError
             If ``fast=True`` and torch is not installed.
         RuntimeError
@@ -130,7 +138,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         """
         try:
             with exclusive(self):
-                self._fit(target, initial_states, warns=True)
+                self._fit(target, initial_states, True, checkpoint)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(
                 "fit was interrupted; the sampler is as it was before, "
@@ -139,12 +147,19 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             raise
         return self
 
-    def _fit(self, target: Target, initial_states: ArrayLike | None, warns: bool = False) -> None:
+    def _fit(
+        self,
+        target: Target,
+        initial_states: ArrayLike | None,
+        warns: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Fit, with or without warnings about what was found."""
         given = self._unfitted()
         before = self._last_run()
         with exclusive(before or given):
             algorithm = self._algorithm(given, target, before if self.warm_start else None)
+            algorithm.checkpoint.path = None if checkpoint is None else Path(checkpoint)
             run, fitted = algorithm.fit(initial_states)
             if warns:  # a filter may make errors of them
                 algorithm.warn_about_fit(run)

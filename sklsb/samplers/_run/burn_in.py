@@ -12,6 +12,7 @@ from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
 from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
+from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
@@ -41,19 +42,28 @@ def check_kept(target: Target, n_chains: int, n: int) -> None:
 
 
 def run_burn_in(
-    ensemble: Any, n: int, *, keep: bool = False, verbose: int = 0, start_with: Rule | None = None
+    ensemble: Any,
+    n: int,
+    *,
+    keep: bool = False,
+    verbose: int = 0,
+    start_with: Rule | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> BurnInResult:
     """Make n transitions of every chain, keeping all states if wanted.
 
     ``start_with`` is the rule to start the chains with, None if they have started.
     """
     with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
-        if start_with is not None:
+        checkpoint = checkpoint or Checkpoint()
+        if start_with is not None and "loop" not in checkpoint.kept:
             ensemble.start(start_with)
-        return _run(ensemble, n, keep, progress)
+        return _run(ensemble, n, keep, progress, checkpoint)
 
 
-def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> BurnInResult:
+def _run(
+    ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress, checkpoint: Checkpoint
+) -> BurnInResult:
     target, n_chains = ensemble.target, len(ensemble)
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
@@ -70,20 +80,30 @@ def _run(ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress) -> Bur
         shape = n_chains, n_draws
         return np.empty((*shape, target.n_sites), dtype=target.dtype), np.empty((*shape, 2))
 
-    draws, stats = room(n if keep else 0)
-    while made < n:
-        began = time.perf_counter()
-        size = min(most, segment, n - made)
-        if not keep:
-            draws, stats = room(drawing.count(size))
-            drawing = drawing._replace(first=0)
-        ensemble.run(size, drawing, draws, stats)
-        made, drawing = made + size, drawing.after(size)
-        if not keep:
-            log_prob += [*stats[:, :, 0].T.copy()]
-            acceptance += [*stats[:, :, 1].T.copy()]
-        progress(size * n_chains)
-        segment = next_segment(segment, size, time.perf_counter() - began)
+    draws, stats = kept = room(n if keep else 0)
+    if "loop" in checkpoint.kept:
+        made, drawing, log_prob, acceptance, kept = checkpoint.kept["loop"]
+        draws, stats = kept
+        progress(made * n_chains)
+
+    def state() -> dict[str, Any]:
+        return {"ensemble": ensemble, "loop": (made, drawing, log_prob, acceptance, kept)}
+
+    with checkpoint.loop(state) as between:
+        while made < n:
+            began = time.perf_counter()
+            size = min(most, segment, n - made)
+            if not keep:
+                draws, stats = room(drawing.count(size))
+                drawing = drawing._replace(first=0)
+            ensemble.run(size, drawing, draws, stats)
+            made, drawing = made + size, drawing.after(size)
+            if not keep:
+                log_prob += [*stats[:, :, 0].T.copy()]
+                acceptance += [*stats[:, :, 1].T.copy()]
+            progress(size * n_chains)
+            segment = next_segment(segment, size, time.perf_counter() - began)
+            between()
     if keep:
         for begin, end in pairwise([0, *ends]):
             log_prob.append(stats[:, end - 1, 0])

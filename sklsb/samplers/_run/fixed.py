@@ -70,6 +70,7 @@ class FixedRule(Algorithm):
         target = self.target
         params, rule = self.params, ensemble.rule
         kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
+        kept |= {"checkpoint": self.checkpoint}
         done = run_burn_in(ensemble, self._length(rule), **kept, start_with=rule)
         fitted: dict[str, Any] = {
             "history_": xr.Dataset(

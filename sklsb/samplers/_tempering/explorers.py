@@ -15,7 +15,7 @@ from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.fixed import check_needs
 from sklsb.samplers._tempering.ladders import Ladders
-from sklsb.samplers._tempering.schedule import run_scans, settle
+from sklsb.samplers._tempering.schedule import Between, run_scans
 from sklsb.samplers.gibbs import GibbsSampler, sweeps_of
 from sklsb.targets.base import Target
 
@@ -99,23 +99,22 @@ _OFTEN = 0.25
 _PLACE = 1
 
 
-def with_exchanges(ladders: Ladders, n_scans: int) -> Ladders:
+def with_exchanges(ladders: Ladders, n_scans: int, between: Between) -> Ladders:
     """Return ladders with two copies if these often exchange a part, else the same ones.
 
     ``n_scans`` is the length of the last part of the burn-in, of which a trial takes half,
-    but at least 128.
+    but at least 128. It is made anew where it is cut off: the ladders do not know of it.
     """
     states = np.repeat(ladders.states, 2, axis=1)
-    tried = ladders.changed(states, Streams(ladders.streams.of("pilot", _PLACE)))
+    tried = ladders.changed(states, Streams(ladders.streams.copy().of("pilot", _PLACE)))
     tried._pool = ladders._pool
     n = max(_FEWEST_SCANS, n_scans // 4)
-    run_scans(tried, n)  # both copies start at the same states
+    run_scans(tried, n, between)  # both copies start at the same states
     tried.ladder.exchanged[:] = 0
-    run_scans(tried, n)
+    run_scans(tried, n, between)
     ladders.add_evaluations(tried.chains.evaluations[:, 0])
     if tried.exchanged < _OFTEN:
         return ladders
     made = ladders.changed(states)
     made.begin_like(ladders)
-    settle(made, n_scans)
     return made

@@ -21,7 +21,7 @@ from sklsb.samplers._tempering.core import MOST_LOG2_SIZE, Core, core_of
 from sklsb.samplers._tempering.explorers import explorer_of, with_exchanges
 from sklsb.samplers._tempering.ladders import Ladders, fewest, rejection_rates
 from sklsb.samplers._tempering.paths import product_of
-from sklsb.samplers._tempering.schedule import ENDS, FIRST_REPLICAS, MOST_REPLICAS, tune
+from sklsb.samplers._tempering.schedule import ENDS, FIRST_REPLICAS, MOST_REPLICAS, Tuning
 from sklsb.samplers.gibbs import is_sparse
 from sklsb.storage.fingerprint import difference, fingerprint
 from sklsb.targets._checks import real_array
@@ -212,29 +212,44 @@ class Tempering(Algorithm):
         self._trips_before = 0
 
     def burn_in(self, ensemble: Ladders) -> dict[str, Any]:
-        params, target, length = self.params, self.target, self._length()
-        n_replicas = None if params.n_replicas == "auto" else int(params.n_replicas)
-        given = params.n_burn_in is not None or ensemble.softened
-        if separated := not given and not ensemble.reaches(_DRAWN):
-            isolated = isolation(target, ensemble.chains.x, ensemble.rule.explorer)
-            length = min(length, _STUCK_SCANS if isolated else _FEWEST_SCANS)
-            self._warn_of_separation(length, isolated)
-        with Told(params.verbose) as told:
-            done = tune(ensemble, n_replicas, length, told, self._kept())
-            ladders, tries = done.ladders, params.crossover == "auto" and length >= _FEWEST_TRIED
+        params, file = self.params, self.checkpoint
+        tuning: Tuning = file.kept.get("loop") or self._tuning(ensemble)
+
+        def state() -> dict[str, Any]:
+            return {"ensemble": tuning.ladders, "loop": tuning}
+
+        with Told(params.verbose) as told, file.loop(state) as between:
+            tuning.run(told, between)
+            ladders, last = tuning.ladders, tuning.rounds[-1]["scans"]
+            tries = params.crossover == "auto" and tuning.n_burn_in >= _FEWEST_TRIED
             if tries and ladders.n_copies == 1 and is_sparse(ladders.inner):
-                ladders = with_exchanges(ladders, done.rounds[-1]["scans"])
+                ladders = with_exchanges(ladders, last, lambda made: between())
+                if ladders is not tuning.ladders:
+                    tuning.ladders, tuning.part = ladders, 0
+            tuning.settle(last, between)
         # The caller goes on with its own object.
         ensemble.__dict__.update(ladders.__dict__)
-        history = {name: ("round", [row[name] for row in done.rounds]) for name in done.rounds[0]}
-        self._n_scans = sum(row["scans"] for row in done.rounds)
-        self._capped, self._separated = done.capped, separated
+        rows = tuning.rounds
+        history = {name: ("round", [row[name] for row in rows]) for name in rows[0]}
+        self._n_scans = sum(row["scans"] for row in rows)
+        self._capped, self._separated = tuning.capped, tuning.separated
         return {
             "explorer_": self._explorer()[0],
             "crossover_": ladders.n_copies == 2,
             "betas_": ladders.beta.copy(),
-            "history_": xr.Dataset(history, coords={"round": np.arange(len(done.rounds))}),
+            "history_": xr.Dataset(history, coords={"round": np.arange(len(rows))}),
         }
+
+    def _tuning(self, ensemble: Ladders) -> Tuning:
+        """Return what chooses the temperatures."""
+        params, length = self.params, self._length()
+        n_replicas = None if params.n_replicas == "auto" else int(params.n_replicas)
+        given = params.n_burn_in is not None or ensemble.softened
+        if separated := not given and not ensemble.reaches(_DRAWN):
+            isolated = isolation(self.target, ensemble.chains.x, ensemble.rule.explorer)
+            length = min(length, _STUCK_SCANS if isolated else _FEWEST_SCANS)
+            self._warn_of_separation(length, isolated)
+        return Tuning(ensemble, n_replicas, length, self._kept(), separated)
 
     def _warn_of_separation(self, length: int, isolated: str) -> None:
         """Warn before the work if only explorers may move the replicas, or nothing."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,7 @@ _FEWEST_REJECTED = 1e-3
 ENDS = np.array([0.0, 1.0])
 
 Tell = Callable[[dict[str, Any]], None]
-
-
-class Tuned(NamedTuple):
-    """Ladders at their final temperatures, and the results of the rounds."""
-
-    ladders: Ladders
-    rounds: list[dict[str, Any]]
-    capped: bool  # whether more replicas were needed than allowed
+Between = Callable[[int], None]
 
 
 def equal_steps(beta: Array, rejected: Array, n: int, kept: Array = ENDS) -> Array:
@@ -60,68 +53,104 @@ def equal_steps(beta: Array, rejected: Array, n: int, kept: Array = ENDS) -> Arr
     return found
 
 
-def run_scans(ladders: Ladders, n_scans: int) -> None:
-    """Make scans without draws."""
+def run_scans(
+    ladders: Ladders, n_scans: int, between: Between = lambda made: None, made: int = 0
+) -> None:
+    """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
     n, target = len(ladders), ladders.target
     no_draws = np.empty((n, 0, target.n_sites), target.dtype)
-    made, segment = 0, FIRST_SEGMENT
+    segment = FIRST_SEGMENT
     while made < n_scans:
         began, size = time.perf_counter(), min(segment, n_scans - made)
         ladders.run(size, Drawing(), no_draws, np.empty((n, 0, 2)))
         made += size
         segment = next_segment(segment, size, time.perf_counter() - began)
         tick()
+        between(made)
 
 
-def tune(
-    ladders: Ladders, n_replicas: int | None, n_burn_in: int, tell: Tell, kept: Array = ENDS
-) -> Tuned:
-    """Adapt the temperatures until they are good, or most scans are used up, and freeze them.
+class Tuning:
+    """Ladders whose temperatures are adapted until they are good, or most scans are used up.
+
+    Then they are frozen. `run` goes on from wherever it was between two scans.
 
     ``n_replicas`` None finds the number of levels; ``n_burn_in`` is the largest number of scans of
-    all rounds and of the last part; ``tell`` is called with the results of each round. Betas
-    ``kept``, with both ends, are levels throughout.
+    all rounds and of the last part. Betas ``kept``, with both ends, are levels throughout. Where
+    levels are ``separated``, hardly anything leads from the first to the last.
     """
-    n = n_replicas or max(ladders.beta.size, kept.size)
-    if ladders.beta.size != n or not np.isin(kept, ladders.beta).all():
-        ladders = ladders.at(equal_steps(kept, np.diff(kept), n, kept))
-    rounds: list[dict[str, Any]] = []
-    spent, size, last, capped, settled = 0, FIRST_ROUND, math.inf, False, False
-    # The last part has as many scans as the last round.
-    while not settled and spent + 2 * size <= n_burn_in:
-        ladders.forget_swaps()
-        run_scans(ladders, size)
-        spent += size
+
+    def __init__(
+        self,
+        ladders: Ladders,
+        n_replicas: int | None,
+        n_burn_in: int,
+        kept: Array = ENDS,
+        separated: bool = False,
+    ) -> None:
+        n = n_replicas or max(ladders.beta.size, kept.size)
+        if ladders.beta.size != n or not np.isin(kept, ladders.beta).all():
+            ladders = ladders.at(equal_steps(kept, np.diff(kept), n, kept))
+        self.ladders, self.n_replicas = ladders, n_replicas
+        self.n_burn_in, self.kept, self.separated = n_burn_in, kept, separated
+        self.rounds: list[dict[str, Any]] = []  # their results
+        self.spent, self.size, self.last = 0, FIRST_ROUND, math.inf
+        self.capped = False  # whether more replicas are needed than allowed
+        self.good = self.frozen = False
+        # Parts of the last stretch that are done, and scans of the present one, or of a round.
+        self.part = self.made = 0
+
+    def run(self, tell: Tell, between: Callable[[], None]) -> None:
+        """Make all scans; ``tell`` is called with the results of each round."""
+        # The last part has as many scans as the last round.
+        while not self.good and self.spent + 2 * self.size <= self.n_burn_in:
+            self._scan(self.size, between)
+            self._adapt(tell)
+        if not self.frozen:
+            self.settle(self.size // 2 if self.rounds else self.n_burn_in, between)
+            self.rounds.append(_shown(self.ladders, int(self.ladders.n_scans)))
+            tell(self.rounds[-1])
+            self.frozen = True
+
+    def settle(self, n_scans: int, between: Callable[[], None]) -> None:
+        """Let replicas spread, guess log Z from some of the scans, and then count round trips."""
+        first, second = n_scans // 8, n_scans // 4
+        for n in (first, second, n_scans - first - second)[self.part :]:
+            self._scan(n, between)
+            self.part += 1
+            if self.part < 3:
+                self.ladders.batches = Bennett(len(self.ladders), self.ladders.guess())
+
+    def _scan(self, n_scans: int, between: Callable[[], None]) -> None:
+        """Make the scans that are left of a round or part, all of which count."""
+
+        def at(made: int) -> None:
+            self.made = made
+            between()
+
+        if not self.made:
+            self.ladders.forget_swaps()
+        run_scans(self.ladders, n_scans, at, self.made)
+        self.made = 0
+
+    def _adapt(self, tell: Tell) -> None:
+        """Choose temperatures after a round."""
+        ladders, kept, size = self.ladders, self.kept, self.size
         refused = ladders.rejections
         barrier = float(refused.sum())
-        rounds.append(_shown(ladders, size))
-        tell(rounds[-1])
+        self.rounds.append(_shown(ladders, size))
+        tell(self.rounds[-1])
         parts = np.add.reduceat(refused, np.searchsorted(ladders.beta, kept[:-1]))
         wanted = max(FEWEST_REPLICAS, int(np.ceil(2.0 * parts).sum()) + 1)
         most = max(MOST_REPLICAS, kept.size)
-        capped = n_replicas is None and wanted > most
-        n = n_replicas or min(wanted, most, 2 * ladders.beta.size)
-        steady = abs(barrier - last) < _STEADY * barrier or barrier < _STEADY
+        self.capped = self.n_replicas is None and wanted > most
+        n = self.n_replicas or min(wanted, most, 2 * ladders.beta.size)
+        steady = abs(barrier - self.last) < _STEADY * barrier or barrier < _STEADY
         # Until replicas have made round trips, states depend on where they started.
         around = ladders.trips.sum() >= _FEWEST_TRIPS * len(ladders)
         good = steady and refused.max(initial=0.0) < _OFTEN
-        settled = len(rounds) >= _FEWEST_ROUNDS and good and bool(around)
-        ladders = ladders.at(equal_steps(ladders.beta, refused, n, kept))
-        last, size = barrier, 2 * size
-    settle(ladders, size // 2 if rounds else n_burn_in)
-    rounds.append(_shown(ladders, int(ladders.n_scans)))
-    tell(rounds[-1])
-    return Tuned(ladders, rounds, capped)
-
-
-def settle(ladders: Ladders, n_scans: int) -> None:
-    """Let replicas spread, guess log Z from some of the scans, and then count round trips."""
-    for part in (n_scans // 8, n_scans // 4):
-        ladders.forget_swaps()
-        run_scans(ladders, part)
-        ladders.batches = Bennett(len(ladders), ladders.guess())
-    ladders.forget_swaps()
-    run_scans(ladders, n_scans - n_scans // 8 - n_scans // 4)
+        self.good = len(self.rounds) >= _FEWEST_ROUNDS and bool(good and around)
+        self.ladders = ladders.at(equal_steps(ladders.beta, refused, n, kept))
+        self.spent, self.last, self.size = self.spent + size, barrier, 2 * size
 
 
 def _shown(ladders: Ladders, n_scans: int) -> dict[str, Any]:
