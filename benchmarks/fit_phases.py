@@ -3,7 +3,7 @@
 CPU seconds, all kernels compiled before: the median of some runs, each of which does all cases.
 
     python benchmarks/fit_phases.py --runs 3 [--models dense] [--cases default]
-    python benchmarks/fit_phases.py --cases default --page doc/fit_phases.inc
+    python benchmarks/fit_phases.py --cases default --page doc/measured/fit_phases.inc
 """
 
 import argparse

@@ -28,8 +28,11 @@ def code_of(script):
     return hashlib.sha256((HERE / script).read_bytes()).hexdigest()[:12]
 
 
-def write_table(path, header, rows, arguments):
-    """Write a table of strings, and the command without the name of the file."""
+def write_table(path, header, rows, arguments, sources=(), below=""):
+    """Write a table of strings, a line below it, and the command without the name of the file.
+
+    ``sources`` are the files and folders of the package whose changes make the figures old.
+    """
     script = Path(sys.argv[0]).name
     command = shlex.join(["python", f"benchmarks/{script}", *arguments])
     commit = subprocess.run(
@@ -45,6 +48,7 @@ def write_table(path, header, rows, arguments):
         f"   :commit: {commit}",
         f"   :processor: {processor()}",
         f"   :code: {code_of(script)}",
+        *([f"   :sources: {' '.join(sources)}"] if sources else []),
         "",
         "   .. list-table::",
         "      :header-rows: 1",
@@ -52,4 +56,5 @@ def write_table(path, header, rows, arguments):
     ]
     for row in (header, *rows):
         lines += [f"      {'* -' if i == 0 else '  -'} {cell}" for i, cell in enumerate(row)]
+    lines += ["", f"   {below}"] if below else []
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ time       to 1,000 effective draws of the worst variable, fit included: AutoSam
            thin="auto") / LSBSampler().sample(n, thin="sweep"), from a run of the same draws
 
     python benchmarks/which_sampler.py [--only NAME ...] [--quick] [--first 100] [--data DIR]
-        [--json FILE] [--rst FILE]
+        [--json FILE] [--page FILE]
 
 The networks are random, so the table needs no data. Seed 0 is for tuning; others make fresh instances. --quick is too short
 for anything but a first look. --data names a folder of UAI files.
@@ -19,16 +19,15 @@ for anything but a first look. --data names a folder of UAI files.
 
 import argparse
 import json
-import subprocess
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import xarray as xr
 from paper.ising import CASES, paper_field
+from record import write_table
 
 from sklsb import (
     RBM,
@@ -249,26 +248,21 @@ def said(value):
     return f"{float(f'{value:.2g}'):,.10g}"
 
 
-def rst(rows):
-    """Return the table of a page."""
+def write_page(path, rows):
+    """Write the table of a page."""
     heads = ["target", "``LSBSampler``, a sweep apart", "``LSBSampler``, best", "best of all"]
     heads += ["which", "``AutoSampler``", "takes", "regret", "fit", "time"]
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in [None, *rows]:
-        cells = heads
-        if row is not None:
-            own = row["samplers"]
-            lsb, best = own["LSBSampler()"]["rate"], own[row["best"]]["rate"]
-            cells = [row["target"], *map(said, (row["sweep"], lsb, best)), row["best"]]
-            cells += [said(row["auto_rate"]), row["chosen"]]
-            cells += [f"{row[key]:.2g}" for key in ("regret", "fit_ratio", "time_ratio")]
-        lines += [f"   {'*' if k == 0 else ' '} - {cell}" for k, cell in enumerate(cells)]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    when = f"Measured on {date.today()} at commit {commit}, seed {rows[0]['seed']}"
-    lines += ["", f"{when}: {summary(rows)}.", ""]
-    return "\n".join(lines)
+    table = []
+    for row in rows:
+        own = row["samplers"]
+        lsb, best = own["LSBSampler()"]["rate"], own[row["best"]]["rate"]
+        cells = [row["target"], *map(said, (row["sweep"], lsb, best)), row["best"]]
+        cells += [said(row["auto_rate"]), row["chosen"]]
+        cells += [f"{row[key]:.2g}" for key in ("regret", "fit_ratio", "time_ratio")]
+        table.append(cells)
+    arguments = ["--first", str(rows[0]["seed"])]
+    sources = ["sklsb/samplers", "sklsb/trials"]
+    write_table(path, heads, table, arguments, sources=sources, below=f"{summary(rows)}.")
 
 
 def main():
@@ -278,7 +272,7 @@ def main():
     parser.add_argument("--first", type=int, default=100, help="seed; 0 was used for tuning")
     parser.add_argument("--data", type=Path, help="a folder of UAI files")
     parser.add_argument("--json", type=Path, default=Path("which_sampler.json"))
-    parser.add_argument("--rst", type=Path, help="writes the table of the page")
+    parser.add_argument("--page", type=Path, help="writes the table of the page")
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     made = dict(TARGETS)
@@ -301,8 +295,8 @@ def main():
         )
         options.json.write_text(json.dumps(rows, indent=1))
     print(summary(rows))
-    if options.rst is not None:
-        options.rst.write_text(rst(rows))
+    if options.page is not None:
+        write_page(options.page, rows)
 
 
 if __name__ == "__main__":

@@ -588,8 +588,8 @@ PAPERS = {
 @pytest.mark.parametrize("edition", PAPERS)
 @pytest.mark.parametrize("k", [1, 2])
 def test_rows_of_the_paper_are_of_one_edition(edition, k):
-    page = Path(__file__).resolve().parents[1] / "doc" / "learning_figures.rst"
-    rows = re.findall(rf"\* - {edition}, LSB {k}\n((?:     - \S+\n){{4}})", page.read_text("utf-8"))
+    page = Path(__file__).resolve().parents[1] / "doc" / "measured" / "learning_cases.inc"
+    rows = re.findall(rf"\* - {edition}, LSB {k}\n((?: +- \S+\n){{4}})", page.read_text("utf-8"))
     assert len(rows) == 1
     expected = [f"{row[3 + k] / max(row[:4]):.2f}" for row in PAPERS[edition]]
     assert rows[0].replace("-", "").split() == expected

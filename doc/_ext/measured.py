@@ -1,33 +1,59 @@
-"""Figures that a benchmark has written, with what they were made by (``benchmarks/record.py``)."""
+"""Figures with what they were made by, from files that benchmarks write (``benchmarks/record.py``).
+
+Tables of earlier pages name the commit that wrote the oldest line of the table, and ``sources``,
+the files that they measure.
+"""
 
 import hashlib
 import pathlib
 import shlex
+import subprocess
 
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def has_changed(commit, sources):
+    """Whether files have changed after a commit; False where no history tells."""
+    command = ["git", "diff", "--quiet", commit, "HEAD", "--", *sources]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1
+    except OSError:  # no git
+        return False
 
 
 class Measured(Directive):
     """Show the figures, and say below when and how they were made and whether that still holds."""
 
-    required_arguments = 1
+    optional_arguments = 1
     final_argument_whitespace = True
     has_content = True
     option_spec = {
-        name: directives.unchanged_required for name in ("date", "commit", "processor", "code")
+        name: directives.unchanged_required
+        for name in ("date", "commit", "processor", "code", "sources")
     }
 
     def run(self):
         shown = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, shown)
-        made = self.options
-        script = pathlib.Path(__file__).parents[2] / shlex.split(self.arguments[0])[1]
-        digest = hashlib.sha256(script.read_bytes()).hexdigest()
-        note = nodes.paragraph("", "", nodes.literal("", self.arguments[0]))
-        note += nodes.Text(f", {made['date']}, commit {made['commit']}, {made['processor']}.")
-        if not digest.startswith(made["code"]):
-            note += nodes.strong("", " The benchmark has changed since.")
+        made, changed = self.options, []
+        note = nodes.paragraph()
+        if self.arguments:
+            note += [nodes.literal("", self.arguments[0]), nodes.Text(", ")]
+            script = ROOT / shlex.split(self.arguments[0])[1]
+            if not hashlib.sha256(script.read_bytes()).hexdigest().startswith(made["code"]):
+                changed.append("benchmark")
+        else:
+            note += nodes.Text("Command not recorded, ")
+        sources = made.get("sources", "").split()
+        if sources and has_changed(made["commit"], sources):
+            changed.append("code")
+        processor = made.get("processor", "processor not recorded")
+        note += nodes.Text(f"{made['date']}, commit {made['commit']}, {processor}.")
+        if changed:
+            note += nodes.strong("", f" Changed since: {' and '.join(changed)}.")
         return [*shown.children, note]
 
 

@@ -1,0 +1,116 @@
+"""Figures of the pages come from files, which say what made them and whether that still holds."""
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOC = ROOT / "doc"
+FILES = sorted([*DOC.glob("measured/*.inc"), *DOC.glob("*.inc")])
+# Tables of numbers that nothing measured.
+NO_FIGURES = {"command_line": "exit codes", "index": "the landing page", "targets": "values"}
+
+pytestmark = pytest.mark.skipif(not FILES, reason="this distribution has no pages")
+
+
+def tables(text):
+    """Blocks of lines that are tables, by any of the three ways to write one."""
+    listed = r"^( *)\.\. (?:list-|csv-)?table::.*\n(?:\1 +.*\n| *\n)+"
+    drawn = r"^ *(?:=+(?: +=+)+|\+[-+=]+\+)\n(?:.+\n)+"
+    return [found[0] for found in re.finditer(f"{listed}|{drawn}", text + "\n", re.MULTILINE)]
+
+
+def figures(table):
+    """Cells that begin with a number."""
+    return re.findall(r"(?:^ *(?:(?:\* )?- )?|  )[<~-]?\.?\d\S*", table, re.MULTILINE)
+
+
+def test_tables_are_found():
+    page = "a\n\n=  =\n1  2\n=  =\n\n.. list-table:: b\n\n   * - 1\n     - .5\n\n+-+\n|1|\n+-+\n"
+    assert [len(figures(one)) for one in tables(page)] == [2, 2, 0]
+
+
+def test_tables_of_figures_come_from_files():
+    held = {}
+    for page in sorted(DOC.glob("*.rst")):
+        found = [one for one in tables(page.read_text("utf-8")) if len(figures(one)) > 2]
+        if found and page.stem not in NO_FIGURES:
+            held[page.stem] = len(found)
+    assert held == {}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_files_say_what_made_them(file):
+    text = file.read_text("utf-8")
+    pages = [
+        p.stem
+        for p in DOC.glob("*.rst")
+        if f".. include:: {file.relative_to(DOC)}\n" in p.read_text("utf-8")
+    ]
+    assert len(pages) == 1
+    if not text.startswith(".. measured::"):  # of the paper: compared by its own tests
+        assert re.search(r"at commit \w+ by ``python -m benchmarks", text)
+        return
+    made = dict(re.findall(r"^   :(\w+): (.+)$", text, re.MULTILINE))
+    command = text.partition("\n")[0].split()[2:]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", made["date"])
+    assert re.fullmatch(r"[0-9a-f]{7,}", made["commit"])
+    assert not command or (command[0] == "python" and (ROOT / command[1]).exists())
+    assert bool(command) == ("code" in made)
+    for source in made.get("sources", "").split():
+        assert (ROOT / source).exists(), source
+    assert tables(re.sub(r"^   ", "", text, flags=re.MULTILINE))
+
+
+@pytest.fixture
+def measured():
+    pytest.importorskip("docutils")
+    spec = importlib.util.spec_from_file_location("measured", DOC / "_ext" / "measured.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
+    from docutils.core import publish_string
+    from docutils.parsers.rst import directives
+
+    def git(*given):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *who, *given], cwd=tmp_path, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    directives.register_directive("measured", measured.Measured)
+    for name in ("bench.py", "code.py", "other.py"):
+        (tmp_path / name).write_text("1\n")
+
+    def built():
+        text = (
+            ".. measured:: python bench.py --fast\n   :date: 2026-01-02\n"
+            f"   :commit: {commit}\n   :code: {digest}\n   :sources: code.py\n\n   A table.\n"
+        )
+        return " ".join(publish_string(text).decode().split())
+
+    commit, digest = "0123abcd", "4355a46b19d3"  # of the file "1\n"
+    assert "Changed since" not in built(), "no history, no mark"
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "a")
+    commit = git("rev-parse", "--short", "HEAD")
+    said = built()
+    assert "A table." in said
+    assert f"2026-01-02, commit {commit}, processor not recorded." in said
+    (tmp_path / "other.py").write_text("2\n")
+    git("commit", "-qam", "b")
+    assert "Changed since" not in built()
+    (tmp_path / "code.py").write_text("2\n")
+    git("commit", "-qam", "c")
+    assert "Changed since: code." in built()
+    (tmp_path / "bench.py").write_text("2\n")
+    assert "Changed since: benchmark and code." in built()
+    commit = "0123abcd"
+    assert "Changed since: benchmark." in built(), "a commit that is not there"
