@@ -381,6 +381,8 @@ def _inner(**options: Any) -> Callable[..., Any]:
 
 
 inlined: Any = _inner(forceinline=True)
+# Products are added without rounding in between where the processor can, which is faster.
+fused: Any = _inner(forceinline=True, fastmath={"contract"})
 called: Any = _inner()  # for long and rare code: compiled once
 
 

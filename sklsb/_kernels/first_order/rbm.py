@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.numeric import exp
+from sklsb._kernels.numeric import fused_exp
 
 # A product of so many numbers from 1 to 2 does not overflow.
 _FACTORS = 800
@@ -27,7 +27,7 @@ def _finish(carried, mean, scratch):
     n, real = mean.size, mean.dtype.type
     for h in range(n):
         a = _activation(carried, h, n)
-        e = exp(-abs(a))
+        e = fused_exp(-abs(a))
         scratch[h] = 1.0 + e
         mean[h] = e if a < 0.0 else 1.0
     for h in range(n):
@@ -98,8 +98,15 @@ def _change(before, there, scratch):
 
 
 @called
-def _add_rows(weights, sites, amounts, new):
+def _add_rows(weights, sites, amounts, old, new):
     """Add amounts of rows of W, eight at a time: sums are exact in any order."""
+    if sites.size == 1:
+        row, amount = weights[sites[0]], amounts[0]
+        for h in range(row.size):
+            new[h] = old[h] + amount * row[h]
+        return
+    for h in range(weights.shape[1]):
+        new[h] = old[h]
     whole = sites.size - sites.size % 8
     for k in range(0, whole, 8):
         a, b, c, d = amounts[k], amounts[k + 1], amounts[k + 2], amounts[k + 3]
@@ -128,8 +135,6 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
     logs, seen, changed, amounts = scratch
     for c in range(x.shape[0]):
         old, new = before[c], there[c]
-        for h in range(new.size):
-            new[h] = old[h]
         visible, n = 0.0, 0
         for r in range(sites.shape[1]):
             site = sites[c, r]
@@ -139,7 +144,7 @@ def move(x, y, sites, weights, visible_bias, before, there, mean, log_ratio, scr
                 changed[n], amounts[n] = site, change
                 seen[site] = True
                 n += 1
-        _add_rows(weights, changed[:n], amounts[:n], new)
+        _add_rows(weights, changed[:n], amounts[:n], old, new)
         for k in range(n):
             seen[changed[k]] = False
         _finish(new, mean[c], logs)

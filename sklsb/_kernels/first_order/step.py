@@ -111,11 +111,14 @@ def _largest(row):
 def _accumulate(weights, cumulative):
     """Fill the sums of weights up to the end of each block."""
     real = np.float64
-    before, whole = 0.0, weights.size // BLOCK
+    w, before, whole = weights, 0.0, weights.size // BLOCK
+    for b in range(whole):  # sums of blocks do not wait for one another
+        k = BLOCK * b
+        first = (real(w[k]) + real(w[k + 1])) + (real(w[k + 2]) + real(w[k + 3]))
+        last = (real(w[k + 4]) + real(w[k + 5])) + (real(w[k + 6]) + real(w[k + 7]))
+        cumulative[b] = first + last
     for b in range(whole):
-        w = weights[BLOCK * b : BLOCK * (b + 1)]
-        first = (real(w[0]) + real(w[1])) + (real(w[2]) + real(w[3]))
-        before += first + ((real(w[4]) + real(w[5])) + (real(w[6]) + real(w[7])))
+        before += cumulative[b]
         cumulative[b] = before
     if whole < cumulative.size:
         for m in range(BLOCK * whole, weights.size):
