@@ -110,6 +110,14 @@ def test_too_few_temperatures_bracket_and_warn():
     assert found.value < truth < found.reverse
 
 
+@pytest.mark.parametrize("n_chains", [4, 9, 10, 30])
+def test_few_runs_of_which_one_has_all_the_weight_warn(n_chains):
+    field = np.random.default_rng(0).normal(0, 2, (8, 8))
+    target = Ising.lattice(field, coupling=1.5)
+    with pytest.warns(TemperingWarning, match=f"weights of {n_chains} runs"):
+        annealed_log_partition(target, n_chains=n_chains, n_temperatures=2, random_state=0)
+
+
 def test_seeds_threads_and_numbers_of_runs():
     target = dense(7, 0, 0.5)
     one = annealed_log_partition(target, n_chains=20, n_temperatures=50, random_state=3)

@@ -426,6 +426,35 @@ def test_counts_without_bounds(name, together):
     assert stats.chisquare(got, wanted).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("count", ["poisson", "binomial"])
+def test_slices_beside_few_values(count):
+    """Sites drawn at once see the counts of their own block where these are."""
+    y, n = np.array([9.0, 1.0, 8.0, 2.0, 10.0, 5.0]), 20
+    with pm.Model() as model:
+        z = pm.Categorical("z", [0.5, 0.5], shape=6)
+        if count == "poisson":
+            c = pm.Poisson("c", pt.as_tensor([1.0, 9.0])[z], shape=6)
+        else:
+            c = pm.Binomial("c", n, pt.as_tensor([0.1, 0.4])[z], shape=6)
+        pm.Normal("y", c, 1.5, observed=y)
+    step = DiscreteStep([z, c], model=model, rng=0)
+    assert [group[0] for group in step.structure_.groups][:2] == ["colours", "slices"]
+    values = np.arange(60)
+    both = [
+        stats.poisson.pmf(values, [[1.0], [9.0]]),
+        stats.binom.pmf(values, n, [[0.1], [0.4]]),
+    ][count == "binomial"]
+    joint = both[None] * stats.norm.pdf(y[:, None, None], values, 1.5)
+    joint /= joint.sum(axis=(1, 2), keepdims=True)
+    point, seen = steps(step, model.initial_point(), 100), []
+    for _ in range(6000):
+        point = steps(step, point, 1)
+        seen.append((point["z"], point["c"]))
+    mean_z, mean_c = np.mean(seen, axis=0)
+    np.testing.assert_allclose(mean_z, joint.sum(axis=2)[:, 1], atol=0.08)
+    np.testing.assert_allclose(mean_c, joint.sum(axis=1) @ values, atol=0.25)
+
+
 def test_bounds_that_depend_on_continuous_values():
     with pm.Model() as model:
         top = pm.Uniform("top", 3.0, 12.0)
@@ -710,6 +739,10 @@ def test_blocks_that_cannot_be_summed_out():
         pm.Normal("mu", pm.Poisson("k", 3.0), 1.0)
     with pytest.raises(ValueError, match=r"with_nuts needs sites .* with at most 16 values each"):
         DiscreteStep(model=counts).with_nuts()
+    with pm.Model() as certain:
+        pm.Normal("mu", pm.DiscreteUniform("k", 3, 3, shape=2).sum(), 1.0)
+    with pytest.raises(ValueError, match="with_nuts needs sites"):
+        DiscreteStep(model=certain).with_nuts()
     with pm.Model() as model:
         a, data = pm.Normal("a", 0, 3), pm.Data("data", [5.0, 6.0])
         z = pm.Bernoulli("z", 0.5, shape=2)

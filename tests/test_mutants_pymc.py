@@ -38,6 +38,11 @@ def check_slices(package):
         tests.test_counts_without_bounds("geometric", 1)
 
 
+def check_beside(package):
+    with steps() as tests:
+        tests.test_slices_beside_few_values("poisson")
+
+
 def check_couplings(package):
     with steps() as tests:
         for name in ("product", "index by sums", "how many ones", "added by repeated indices"):
@@ -74,6 +79,13 @@ MUTANTS = {
         "- start - alone[i][1]",
         check_networks,
         "PyMCTarget",
+    ),
+    "all drawn at once with the other sites of the block at their lowest values": Mutant(
+        "pymc/moves.py",
+        "if alone and self.n_colours == 1",
+        "if self.n_colours == 1",
+        check_beside,
+        "Not equal to tolerance",
     ),
     "changes accepted whatever lies around them": Mutant(
         "pymc/moves.py",

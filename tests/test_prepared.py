@@ -307,6 +307,19 @@ def test_values_of_another_plan():
         filled.marginal_map([1], {0: 0})
 
 
+def test_plans_of_the_likeliest_values_are_few_and_serve_any_order():
+    network = MarkovNetwork([2] * 12, [((i, i + 1), [[3, 1], [1, 2]]) for i in range(11)])
+    plan = exact.prepare(network)
+    size = len(pickle.dumps(plan))
+    for i in range(11):
+        values, p = plan.marginal_map([i, i + 1], {0: 0})
+        turned, again = plan.marginal_map([i + 1, i], {0: 0})
+        assert values.tolist() == turned.tolist()[::-1]
+        assert p == again
+    assert len(plan._with_last) == 8
+    assert len(pickle.dumps(plan)) < 1.2 * size
+
+
 def test_equal_keys_of_other_kinds():
     network = MarkovNetwork(
         [2, 2], [((0,), [0.3, 0.7]), ((0, 1), [[0.9, 0.1], [0.2, 0.8]])], ["True", 1]

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 Evidence = Mapping[Any, Any]
 _PLAIN = (str, int)
+_MOST_KEPT = 8  # plans of `marginal_map`
 
 
 class Marginals(Mapping[Any, Any]):
@@ -223,7 +224,10 @@ class Prepared:
         self, target: Target, engine: _Engine, limits: Limits, entries: Array | None = None
     ):
         self._target, self._engine, self._limits, self._entries = target, engine, limits, entries
-        self._with_last: dict[tuple[int, ...], _Engine] = {}
+        self._with_last: dict[tuple[int, ...], _Engine] = {}  # of `marginal_map`, the last few
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_with_last": {}}
 
     def __repr__(self) -> str:
         return f"Prepared({self._target!r:.200})"
@@ -231,8 +235,9 @@ class Prepared:
     @property
     def target(self) -> Target:
         """The network, with the present tables."""
-        if self._entries is not None:  # of `with_tables`
-            self._target, self._entries = self._network("")._with_entries(self._entries), None
+        entries = self._entries
+        if entries is not None:  # of `with_tables`
+            self._target, self._entries = self._network("")._with_entries(entries), None
         return self._target
 
     def marginals(
@@ -294,7 +299,7 @@ class Prepared:
         """Return the likeliest joint value of some variables, all others summed out.
 
         That may differ from what `most_likely` says of them. Variables listed are eliminated last,
-        in a plan of their own that is kept, so few can be listed.
+        in a plan of their own, so few can be listed; the last 8 such plans are kept.
 
         Parameters
         ----------
@@ -317,11 +322,15 @@ class Prepared:
         """
         check_order(variables, evidence)
         sites = sites_of(self._target, variables)
-        key = tuple(sites)
-        if key not in self._with_last:
+        key = tuple(sorted(sites))
+        engine = self._with_last.pop(key, None)
+        if engine is None:
             check_joint(strike_few(self.target), sites, self._limits)
-            self._with_last[key] = _Engine.of(self.target, self._limits, sites)
-        with self._given(evidence, engine=self._with_last[key]) as (elimination, _):
+            engine = _Engine.of(self.target, self._limits, sites)
+        self._with_last[key] = engine
+        for old in list(self._with_last)[:-_MOST_KEPT]:
+            self._with_last.pop(old, None)
+        with self._given(evidence, engine=engine) as (elimination, _):
             p = elimination.joint(sites)
         best = np.unravel_index(int(p.argmax()), p.shape)
         values = np.array([self._target.values[int(i)] for i in best], dtype=self._target.dtype)

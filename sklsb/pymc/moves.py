@@ -114,7 +114,8 @@ class Colours(Move):
         if self.exact:  # the present value is known
             self.n_evaluations += 1 - sites.size
         self._at_once: Any = None
-        if self.n_colours == 1 and not self.exact and every == 1:
+        alone = sites.size == np.count_nonzero(block.high > block.low)
+        if alone and self.n_colours == 1 and not self.exact and every == 1:
             rows, _ = by_value(block, self.colours[0].own, sites.size, self.states)
             self._at_once = block.compiled(pt.stack(rows))
 

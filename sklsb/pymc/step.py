@@ -250,7 +250,7 @@ class DiscreteStep(BlockedStep):
         if block.refresh(point):
             self._renew()
         moves = self._moves
-        if len(moves) > 1 or not isinstance(moves[0], Colours) or moves[0].n_colours > 1:
+        if len(moves) != 1 or not isinstance(moves[0], Colours) or moves[0].n_colours > 1:
             raise ValueError(
                 "with_nuts needs sites that no element of log p sees together, with at most 16 "
                 f"values each; here:\n{self.structure_}\nGive pm.NUTS and DiscreteStep as two "

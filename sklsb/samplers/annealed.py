@@ -25,8 +25,8 @@ from sklsb.targets._checks import n_threads, not_a_target
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
-# Warn if the weights are worth a smaller share of the runs.
-_FEWEST = 0.1
+# Warn if the weights are worth a smaller share of the runs, or fewer of them.
+_FEWEST, _LEAST = 0.1, 3.0
 
 
 class LogPartition(NamedTuple):
@@ -93,7 +93,8 @@ def annealed_log_partition(
     Warns
     -----
     TemperingWarning
-        If few of the runs have nearly all of the weight. Then errors are too small.
+        If few of the runs, or fewer than three, have nearly all of the weight. Then errors are too
+        small.
 
     See Also
     --------
@@ -157,7 +158,7 @@ def _log_mean(log_w: Array) -> tuple[float, float]:
     top = log_w.max()
     w = np.exp(log_w - (top if top > -np.inf else 0.0))
     worth = w.sum() ** 2 / max((w**2).sum(), 1e-300)
-    if not worth > _FEWEST * n:
+    if not worth > max(_FEWEST * n, min(_LEAST, n / 2)):
         warn(
             f"The weights of {n} runs of annealing are worth {worth:.1f} equal ones: log Z may be "
             "off by more than the stated error. Give more n_temperatures, or a reference nearer "

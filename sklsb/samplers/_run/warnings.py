@@ -311,10 +311,13 @@ class DrawWarnings(ABC):
         size = f", effective sample size {ess:.0f}" if np.isfinite(ess) else ""
         tally = self.ensemble.counters.tally
         images = "" if tally is None else _IMAGES.get(tally.symmetry or "", "")
-        return (
+        what = (
             "The chains disagree: they have not converged, or they are in separated modes that "
-            f"they do not leave. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
+            "they do not leave"
         )
+        if len(self.ensemble.chains.x) == 1:
+            what = "Parts of the chain differ: it has not converged, or seldom crosses modes"
+        return f"{what}. {images}Most of all in {where}: R-hat {r_hat:.3g}{size}"
 
     def warn_if_periodic(self, acceptance: float, n_transitions: int, thin: int = 1) -> None:
         """Warn of chains that reject next to nothing, and so may visit two kinds in turn."""
