@@ -3,7 +3,7 @@
 The effective sample size is that of log p, and the variance-weighted harmonic mean over the variables
 (of up to five values each).
 
-    python benchmarks/swaps.py [--seconds 2]
+    python benchmarks/swaps.py [--seconds 2] [--page doc/measured/swaps.inc]
 """
 
 import argparse
@@ -12,6 +12,7 @@ import warnings
 
 import arviz
 import numpy as np
+from record import write_table
 
 from sklsb import Ising, Potts, SwapSampler
 from sklsb.exceptions import SamplerWarning
@@ -70,14 +71,23 @@ def sizes(sampler, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--page", help="writes the table of the page")
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
+    rows = []
     for name, (target, start) in CASES.items():
+        rows.append([name])
         for n_partners in N_PARTNERS:
             sampler = SwapSampler(n_partners=n_partners, random_state=0)
             sampler.fit(target, initial_states=start)
             one, two = sizes(sampler, options.seconds)
             print(f"{name:27s} {n_partners!s:>5s} {one:8.0f} {two:8.0f}", flush=True)
+            rows[-1].append(f"{one:,.0f}")
+    if options.page:
+        header = ["target", *(str(n or "all") for n in N_PARTNERS)]
+        arguments = ["--seconds", f"{options.seconds:g}"]
+        sources = ["sklsb/samplers/swap.py", "sklsb/_kernels/rules/swap.py"]
+        write_table(options.page, header, rows, arguments, sources)
 
 
 if __name__ == "__main__":
