@@ -65,6 +65,20 @@ def test_files_say_what_made_them(file):
     assert tables(re.sub(r"^   ", "", text, flags=re.MULTILINE))
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+def test_commits_of_figures_are_in_the_history():
+    """One that a rebase has left behind would never be marked."""
+
+    def git(*given):
+        return subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("a part of the history only")
+    commits = {made for file in FILES for made in re.findall(r":commit: (\w+)", file.read_text())}
+    assert len(commits) > 10
+    assert [c for c in commits if git("merge-base", "--is-ancestor", c, "HEAD").returncode] == []
+
+
 @pytest.fixture
 def measured():
     pytest.importorskip("docutils")
