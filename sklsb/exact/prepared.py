@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns
 from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
-from sklsb.exact.elimination.cost import Limits, check_fits, check_limits
+from sklsb.exact.elimination.cost import Limits, check_limits_kept, check_limits
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
@@ -138,12 +138,12 @@ class _Engine:
         keep = [i for i in keep if struck.sizes[i] > 1]
         everything = Limits(limits.max_work, math.inf)
         found = ordered(struck, keep=keep, pruned=False, need="marginals", limits=everything)
-        check_fits(target, found.cost, everything)
+        check_limits_kept(target, found.cost, everything)
         plan = build(
             found.order, struck.factors, struck.sizes, schedule=found.schedule, evidence=True
         )
         cost = found.cost._replace(log2_memory=math.log2(max(1.0, 8.0 * plan.n_entries)))
-        check_fits(target, cost, limits)
+        check_limits_kept(target, cost, limits)
         return cls(replace(found, model=struck, cost=cost), plan, struck.constant)
 
     def __getstate__(self) -> dict[str, Any]:

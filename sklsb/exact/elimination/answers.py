@@ -11,7 +11,7 @@ from sklsb import __version__
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
-from sklsb._system.memory import check_fits as check_fits_in_memory
+from sklsb._system.memory import check_fits
 from sklsb._system.progress import Progress
 from sklsb._words import worded
 from sklsb.diagnostics.draws import JOINT, attrs_of, draws_dataset, marginals_dataset, value_labels
@@ -450,7 +450,7 @@ def sample(
     target, n = observing(target, evidence), integer(n, "n", 0, np.iinfo(np.int64).max)
     limits = check_limits(max_work, max_memory, "draws")
     streams = Streams(spawn(random_state, 1))
-    check_fits_in_memory(
+    check_fits(
         n * target.n_sites * target.dtype.itemsize,
         f"n={n} draws of {target.n_sites} sites",
         "Make fewer at a time, or use EliminationSampler, which can write them to disk.",

@@ -143,7 +143,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s"
 
 
-def check_fits(target: Target, cost: EliminationCost, limits: tuple[float, ...]) -> None:
+def check_limits_kept(target: Target, cost: EliminationCost, limits: tuple[float, ...]) -> None:
     """Refuse a cost above the limits, and say which limits would do."""
     max_work, max_memory = limits[:2]
     if fits(cost, limits):

@@ -19,7 +19,7 @@ from sklsb.exact.elimination.cost import (
     MAX_WORK,
     EliminationCost,
     Limits,
-    check_fits,
+    check_limits_kept,
     fits,
     n_entries,
 )
@@ -461,7 +461,7 @@ def that_fits(struck: Reduced, limits: Limits, verbose: int = 0, **options: Any)
     """Find an order that keeps the limits, as `ordered`; refuse the target if there is none."""
     with order_sought(verbose):
         found = ordered(struck, limits=limits, **options)
-    check_fits(struck.target, found.cost, limits)
+    check_limits_kept(struck.target, found.cost, limits)
     return found
 
 

@@ -6,7 +6,7 @@ from operator import itemgetter
 import numpy as np
 
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb.exact.elimination.cost import EliminationCost, check_fits, fits, n_entries
+from sklsb.exact.elimination.cost import EliminationCost, check_limits_kept, fits, n_entries
 from sklsb.exact.elimination.engine import (
     DEFECT,
     MOST_DEFECTS,
@@ -135,7 +135,7 @@ def all_marginals(
     """Probability of each value of each variable, of shape (n_sites, values)."""
     with order_sought(verbose):
         parts, cost = whole_or_parts(strike_few(target), limits)
-    check_fits(target, cost, limits)
+    check_limits_kept(target, cost, limits)
     result = np.zeros((target.n_sites, len(target.values)))
     # The pass back takes as much as the pass forward.
     entries = 2.0**cost.log2_work + sum(
