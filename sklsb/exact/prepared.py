@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
 from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns
 from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
-from sklsb.exact.elimination.cost import Limits, check_limits_kept, check_limits
+from sklsb.exact.elimination.cost import Limits, check_limits, check_limits_kept
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build

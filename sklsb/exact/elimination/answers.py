@@ -10,8 +10,7 @@ import xarray as xr
 from sklsb import __version__
 from sklsb._kernels.elimination.buckets import LINEAR
 from sklsb._kernels.run import Drawing
-from sklsb._system.memory import at_once
-from sklsb._system.memory import check_fits
+from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import Progress
 from sklsb._words import worded
 from sklsb.diagnostics.draws import JOINT, attrs_of, draws_dataset, marginals_dataset, value_labels
