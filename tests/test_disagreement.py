@@ -301,6 +301,12 @@ def test_a_tally_takes_the_same_room_however_long():
     assert n // 2 <= filled <= n
 
 
+def test_counts_of_one_value_exceed_its_type():
+    tally = Tally(LATTICE, 2)
+    tally.add(np.ones((2, 20_000, 16), LATTICE.dtype), np.zeros((2, 20_000)), 1)
+    np.testing.assert_array_equal(tally.counts.sums.sum(axis=1), 20_000)
+
+
 def test_some_of_very_many_variables_stand_for_all():
     target = Ising(np.zeros((1, 1))).__class__.lattice(np.zeros((1500, 1500)), coupling=0.1)
     tally = Tally(target, 4)

@@ -101,6 +101,7 @@ def check_tally(package):
     tests = anew("test_disagreement")
     tests.test_a_tally_counts_every_kth_draw_however_they_come(tests.MIXED, 5, 2)
     tests.test_a_tally_takes_the_same_room_however_long()
+    tests.test_counts_of_one_value_exceed_its_type()
 
 
 def check_r_hat(package):
@@ -507,6 +508,13 @@ MUTANTS = {
         TALLY,
         "begin = max(0, -(-(self.every - self.since) // thin) - 1)",
         "begin = 0",
+        check_tally,
+        ".",
+    ),
+    "more values added up than their type holds": Mutant(
+        TALLY,
+        "max(1, np.iinfo(x.dtype).max //",
+        "max(1, 4 * np.iinfo(x.dtype).max //",
         check_tally,
         ".",
     ),

@@ -20,6 +20,7 @@ from sklsb._kernels.contract import (
     step,
 )
 from sklsb._kernels.enumeration import weigh_values
+from sklsb._kernels.spread import fill_behind
 
 
 class Drawing(NamedTuple):
@@ -58,6 +59,7 @@ class Steps(NamedTuple):
     width: int  # uniform numbers of each, or 0 if that is `n_used`
     drawing: Drawing
     begin: int = GO_ON
+    spread: bool = False  # the numbers are n words, and room for those that each one makes
 
 
 class Sums(NamedTuple):
@@ -155,7 +157,10 @@ def run(view, rule, chains, span, uniforms, steps, out, sums):
         if steps.n == 0 and stats.shape[1] > 0:
             stats[c, 0, 0] = log_prob(view, chain)
         made, draw, at = made_before, draw_before, 0
-        for _ in range(steps.n):
+        for t in range(steps.n):
+            if steps.spread:
+                at = steps.n
+                fill_behind(uniforms[c - first], t, at)
             u = uniforms[c - first, at:]
             at += width if width > 0 else n_used(rule, u)
             acceptance = step(view, rule, chain, u)

@@ -225,26 +225,26 @@ class Tally:
         n = states.shape[1]
         self.n_transitions += n * thin
         begin = max(0, -(-(self.every - self.since) // thin) - 1)
-        chosen = np.arange(begin, n, max(1, -(-self.every // thin)))
-        self.since = thin * (n - 1 - int(chosen[-1])) if chosen.size else self.since + thin * n
-        for at, part in self.counts.parts(chosen.size):
-            now = chosen[part]
+        chosen = range(begin, n, max(1, -(-self.every // thin)))
+        self.since = thin * (n - 1 - chosen[-1]) if chosen else self.since + thin * n
+        for at, part in self.counts.parts(len(chosen)):
+            these = chosen[part]
+            now = slice(these.start, these.stop, these.step)
             x = states[:, now]
             if self.sites.size < x.shape[2]:
                 x = x[:, :, self.sites]
             self.counts.sums[:, at] += self._counted(x)
             self._keep_lp(lp[:, now])
             self._add_lp(lp[:, now], at)
-            self.lp_sums.count(now.size)
+            self.lp_sums.count(len(these))
 
     def _counted(self, x: States) -> NDArray[np.int64]:
         if self.two_valued:
-            hit = (x == self.values[1]).view(np.uint8)
-            # Sums of 255 fit in bytes, which add up faster.
-            parts = [
-                hit[:, k : k + 255].sum(axis=1, dtype=np.uint8) for k in range(0, x.shape[1], 255)
-            ]
-            return np.sum(parts, axis=0, dtype=np.int64)
+            low, high = self.values[:2].tolist()
+            # Sums of so many values fit in their own type, where they add up fastest.
+            n = max(1, np.iinfo(x.dtype).max // max(abs(low), abs(high)))
+            parts = [x[:, k : k + n].sum(axis=1, dtype=x.dtype) for k in range(0, x.shape[1], n)]
+            return (np.sum(parts, axis=0, dtype=np.int64) - x.shape[1] * low) // (high - low)
         n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)
         index = np.searchsorted(self.values, x)

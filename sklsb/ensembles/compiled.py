@@ -17,7 +17,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing, Steps, Sums
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.base import Array, LearnableEnsemble, Streamed
-from sklsb.ensembles.streams import Streams
+from sklsb.ensembles.streams import MANY, Streams
 from sklsb.targets.base import States, Target
 
 # The square root: log g(exp u) = u / 2.
@@ -132,9 +132,13 @@ class Ensemble(Streamed):
         drawing: Drawing,
         out: tuple[States, Array],
         sums: Sums | None = None,
+        drawn: bool = False,
     ) -> None:
         facts = self.rule.facts
-        steps = Steps(n_transitions, 0 if facts.parts else facts.n_uniforms, drawing)
+        width = 0 if facts.parts else facts.n_uniforms
+        # Numbers that are made when they are needed stay in the caches.
+        spread = drawn and width >= MANY
+        steps = Steps(n_transitions, width, drawing, spread=spread)
         run.run(self.view, self.rule, self.chains, span, uniforms, steps, out, sums)
 
     def advance(self, uniforms: Array) -> None:
@@ -161,8 +165,8 @@ class Ensemble(Streamed):
 
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
-                row = self.streams.numbers(self.rule, c, n_transitions)[None]
-                self._run((c, c + 1), row, n_transitions, drawing, (draws, stats), sums)
+                row = self.streams.numbers(self.rule, c, n_transitions, spread=True)[None]
+                self._run((c, c + 1), row, n_transitions, drawing, (draws, stats), sums, True)
 
         self._over_chains(work)
 

@@ -64,8 +64,13 @@ def uniforms(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64
     if width < MANY:
         return rng.random((n, width))
     out = np.empty((n, width))
-    spread(rng.integers(2**64, size=n, dtype=np.uint64), out)
+    spread(words(rng, n), out)
     return out
+
+
+def words(rng: np.random.Generator, n: int) -> NDArray[np.uint64]:
+    """Draw n words of 64 bits."""
+    return rng.integers(2**64, size=n, dtype=np.uint64)
 
 
 class Streams:
@@ -115,14 +120,22 @@ class Streams:
         """Draw n pairs of uniform numbers for each chain; shape (n_chains, n, 2)."""
         return np.stack([rng.random((n, 2)) for rng in self.chain])
 
-    def numbers(self, rule: "Rule", c: int, n: int) -> NDArray[np.float64]:
+    def numbers(self, rule: "Rule", c: int, n: int, spread: bool = False) -> NDArray[np.float64]:
         """Draw the numbers of n transitions of chain c, one transition after another.
+
+        Where a word makes those of a transition, to ``spread`` them is left to the kernel: then
+        these are n words, and room for the numbers of one.
 
         Coins of mixtures have their own streams, so the next rule is known before its numbers are
         drawn. Numbers do not depend on how transitions are divided into calls.
         """
+        width = rule.facts.n_uniforms
+        if not rule.facts.parts and spread and width >= MANY:
+            found = np.empty(n + width)
+            found[:n].view(np.uint64)[:] = words(self.chain[c], n)
+            return found
         if not rule.facts.parts:
-            return uniforms(self.chain[c], n, rule.facts.n_uniforms).ravel()
+            return uniforms(self.chain[c], n, width).ravel()
         template = self._template(rule, c, n, 1)[0]
         missing = np.isnan(template)
         template[missing] = self.chain[c].random(int(missing.sum()))

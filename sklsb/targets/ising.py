@@ -17,7 +17,14 @@ from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import finite_array, positive, refuse
 from sklsb.targets._evidence import Weights
-from sklsb.targets._graphs import GraphTarget, labelled, of_field, square_matrix, symmetric_matrix
+from sklsb.targets._graphs import (
+    GraphTarget,
+    fixed_point_unit,
+    labelled,
+    of_field,
+    square_matrix,
+    symmetric_matrix,
+)
 from sklsb.targets._images import image_field, read_pixels
 from sklsb.targets._names import aligned, plain
 
@@ -629,9 +636,15 @@ class Ising(GraphTarget):
         near = np.repeat(np.arange(n, dtype=np.uint32)[:, None], width, axis=1)
         near[np.arange(width) < degree[:, None]] = pairs.indices
         missing = (width - degree).astype(np.int8)
-        coupling = float(pairs.data[0])
+        unit = float(fixed_point_unit(np.abs(self.field).sum()))
         return UniformIsingView(
-            np.array(self.field), coupling, near.ravel(), missing, tuple(range(width))
+            np.array(self.field),
+            float(pairs.data[0]),
+            near.ravel(),
+            missing,
+            tuple(range(width)),
+            np.rint(self.field / unit).astype(np.int64),
+            unit,
         )
 
     def _class_view(self) -> UniformIsingView | None:
