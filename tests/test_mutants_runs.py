@@ -180,6 +180,12 @@ def check_distance(package):
     assert sampler.run_.packed_chains() == before, "chains do not notice"
 
 
+def check_inspect(package):
+    tests = anew("test_stopping")
+    with pytest.MonkeyPatch.context() as patched:
+        tests.test_a_run_is_looked_at_from_another_thread(tests.GibbsSampler, patched)
+
+
 def check_stopping(package):
     """A rule is asked at 64, 128, ... draws since fit, and waits for what never changed."""
     rules = package.diagnostics.stopping
@@ -644,6 +650,13 @@ MUTANTS = {
     # When to stop
     "rules asked by the draws of the call": Mutant(
         STOPPING, "return at - self._first", "return at", check_stopping, "counted since fit"
+    ),
+    "counts that go on while they are looked at": Mutant(
+        STOPPING,
+        "            counters = self.counters.copy()\n",
+        "            counters = self.counters\n",
+        check_inspect,
+        ".",
     ),
     "any of all rules": Mutant(
         STOPPING,

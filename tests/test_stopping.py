@@ -1,12 +1,23 @@
 """Stop rules: the same number of draws wherever they are made, and the same draws."""
 
 import copy
+import pickle
+import threading
+import time
 
 import numpy as np
 import pytest
 from models import content, dense
+from sklearn.exceptions import NotFittedError
 
-from sklsb import EliminationSampler, GibbsSampler, Ising, LSBSampler, MarkovNetwork
+from sklsb import (
+    EliminationSampler,
+    GibbsSampler,
+    Ising,
+    LSBSampler,
+    MarkovNetwork,
+    ParallelTempering,
+)
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
 from sklsb.samplers._run import run as _run
 
@@ -207,3 +218,67 @@ def test_what_is_refused():
         RHat(0.9)
     with pytest.raises(TypeError, match="seconds is '60'; give a number above 0"):
         Seconds("60")
+
+
+@pytest.mark.parametrize("sampler", [GibbsSampler, ParallelTempering])
+def test_a_run_is_looked_at_from_another_thread(sampler, monkeypatch):
+    monkeypatch.setattr(_run, "next_segment", lambda segment, size, seconds: 5)
+    settings = {"n_burn_in": 64, "n_chains": 2}
+    made, alone = chains(sampler=sampler, **settings), chains(sampler=sampler, **settings)
+    with pytest.raises(RuntimeError, match="No draws are being made; call inspect while sample"):
+        made.inspect()
+    with pytest.raises(NotFittedError):
+        GibbsSampler().inspect()
+    made.sample(10)
+    seen, enough, found = threading.Event(), threading.Event(), []
+
+    def rule(run):
+        if run.n_draws > 200:
+            seen.set()
+        return enough.is_set()
+
+    rule.any_time = True
+    thread = threading.Thread(target=lambda: found.append(made.sample(10**6, stop=rule)))
+    thread.start()
+    assert seen.wait(60)
+    looks = [made.inspect()]
+    while len(looks) < 30 or looks[-1].n_draws < looks[0].n_draws + 100:
+        time.sleep(0.002)
+        looks.append(made.inspect())
+    pickle.dumps(made)
+    enough.set()
+    thread.join()
+    n = found[0].sizes["draw"]
+    for run in looks:
+        assert 200 < run.n_draws <= n
+        assert run.requested_draws == 10**6
+        assert run.total_draws == run.n_transitions == run.n_draws + 10
+        assert run._tally.n_draws == run.total_draws  # nothing half done
+        assert run.draws_per_second == run.n_draws / run.seconds > 0
+    assert np.diff([run.n_draws for run in looks]).min() >= 0
+    text = repr(looks[0])
+    assert text.startswith(f"<RunSoFar: {looks[0].n_draws:,} of 1,000,000 draws per chain in ")
+    assert text.endswith(f"R-hat {looks[0].r_hat:.3f}, ESS {looks[0].ess:.0f}>")
+    with pytest.raises(RuntimeError, match="No draws"):
+        made.inspect()
+    # What was seen is what a run of that length has, and looking changed no draw.
+    alone.sample(10)
+    assert alone.sample(n).equals(found[0])
+    last = looks[-1]
+    again = chains(sampler=sampler, **settings)
+    again.sample(last.total_draws)
+    then = RunSoFar(TARGET, again.run_.ensemble.counters, 0, 0.0)
+    assert (then.r_hat, then.ess) == (last.r_hat, last.ess)
+
+
+def test_there_is_nothing_to_see_of_a_call_that_failed():
+    def fail(x):
+        raise ZeroDivisionError
+
+    sampler = chains()
+    with pytest.raises(ZeroDivisionError):
+        sampler.sample(10, record={"f": fail})
+    with pytest.raises(RuntimeError, match="No draws"):
+        sampler.inspect()
+    few = RunSoFar(TARGET, sampler.run_.ensemble.counters, 0, 0.0, 5)
+    assert repr(few) == "<RunSoFar: 0 of 5 draws per chain in 0 s, nan per second>"

@@ -10,6 +10,7 @@ tenth of a second or so.
 import math
 import numbers
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +26,12 @@ from sklsb.targets.base import Target
 
 
 class RunSoFar:
-    """State of a run, as stop rules see it.
+    """State of a run, as stop rules and ``sampler.inspect()`` see it.
 
     Attributes
     ----------
-    n_draws : int
-        Draws of each chain in this call.
+    n_draws, requested_draws : int
+        Draws of each chain in this call, made and asked for.
     total_draws : int
         Draws of each chain since `fit`, including a run that was resumed.
     n_transitions : int
@@ -39,11 +40,33 @@ class RunSoFar:
         Time since this call began. Rules that use it are not reproducible.
     """
 
-    def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
+    def __init__(
+        self,
+        target: Target,
+        counters: Counters,
+        n_draws: int,
+        seconds: float,
+        requested_draws: int = 0,
+    ):
         self.target, self.n_draws, self.seconds = target, n_draws, seconds
+        self.requested_draws = requested_draws
         self.total_draws, self.n_transitions = counters.n_draws, counters.n_transitions
         enough = counters.tally is not None and counters.tally.n_draws >= FEWEST_DRAWS
         self._tally: Tally | None = counters.tally if enough else None
+
+    def __repr__(self) -> str:
+        found = [
+            f"{self.n_draws:,} of {self.requested_draws:,} draws per chain in {self.seconds:.3g} s",
+            f"{self.draws_per_second:.3g} per second",
+        ]
+        if not math.isnan(self.r_hat):
+            found.append(f"R-hat {self.r_hat:.3f}, ESS {self.ess:.0f}")
+        return f"<{type(self).__name__}: {', '.join(found)}>"
+
+    @property
+    def draws_per_second(self) -> float:
+        """Draws of each chain per second of this call."""
+        return self.n_draws / self.seconds if self.seconds else math.nan
 
     @cached_property
     def _agreement(self) -> tuple[Agreement, Agreement] | None:
@@ -230,12 +253,14 @@ class Watch:
     """Asks the rules of a call of `sample`, any of which may end it.
 
     ``next`` is the number of draws of this call at which a segment must end, to ask all rules.
-    ``stopped_by`` names the rule that ended the call.
+    ``stopped_by`` names the rule that ended the call. Counters change with the ``lock`` held.
     """
+
+    requested = 0  # draws of the call
 
     def __init__(self, rules: tuple[Rule, ...], target: Target, counters: Counters, thin: int):
         self.rules, self.target, self.counters = rules, target, counters
-        self.stopped_by = ""
+        self.stopped_by, self.lock = "", threading.Lock()
         self._any_time = [rule for rule in rules if getattr(rule, "any_time", False)]
         self._timed = len(rules) > len(self._any_time)
         self._first, self._began = counters.n_draws, time.perf_counter()
@@ -262,9 +287,19 @@ class Watch:
         rules = self._any_time
         if made >= self.next:
             rules, self.next = list(self.rules), self._from(self.counters.n_draws + 1)
-        run = RunSoFar(self.target, self.counters, made, time.perf_counter() - self._began)
+        run = self._so_far(self.counters)
         for rule in rules:
             if _asked(rule, run):
                 self.stopped_by = _name(rule)
                 return True
         return False
+
+    def look(self) -> RunSoFar:
+        """Return the state of the run, also to another thread."""
+        with self.lock:
+            counters = self.counters.copy()
+        return self._so_far(counters)
+
+    def _so_far(self, counters: Counters) -> RunSoFar:
+        made, seconds = counters.n_draws - self._first, time.perf_counter() - self._began
+        return RunSoFar(self.target, counters, made, seconds, self.requested)

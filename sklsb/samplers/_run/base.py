@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklsb._kernels.facts import Rule
 from sklsb._words import Worded, worded
 from sklsb.diagnostics.stopping import Rule as StopRule
-from sklsb.diagnostics.stopping import check_stop
+from sklsb.diagnostics.stopping import RunSoFar, check_stop
 from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.checks import check_count, check_thin
 from sklsb.samplers._run.exports import Exports
@@ -325,6 +325,30 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             check_count(n * step, "n * thin", 0)
             place = None if store is None else (Path(store), lambda: packed_sampler(self))
             return run.sample(n, step, wanted, rules, self._attrs(), place)
+
+    def inspect(self) -> RunSoFar:
+        """Look at `sample` while it runs in another thread, which goes on.
+
+        Returns
+        -------
+        sklsb.diagnostics.stopping.RunSoFar
+            ``n_draws`` and ``requested_draws`` of each chain, ``seconds``, ``draws_per_second``;
+            ``r_hat`` and ``ess``, the worst of any variable and log p, over all draws since `fit`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before `fit`.
+        RuntimeError
+            If no draws are being made.
+        """
+        check_is_fitted(self, "target_")
+        watch = self.run_.watch
+        if watch is None:
+            raise RuntimeError(
+                "No draws are being made; call inspect while sample runs in another thread."
+            )
+        return watch.look()
 
     @property
     def state_(self) -> States:

@@ -98,6 +98,7 @@ class Run(DrawWarnings):
 
     _not_in_files = ("sample_stats",)
     reference: Reference | None
+    watch: Watch | None = None  # of the call under way
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class Run(DrawWarnings):
 
     def __getstate__(self) -> dict[str, Any]:
         # None of these can be pickled, or need be.
-        return vars(self) | {"last_draws": None, "reference": None, "tried": 0}
+        return vars(self) | {"last_draws": None, "reference": None, "tried": 0, "watch": None}
 
     def shallow_copy(self) -> Self:
         """Return a run with the same chains."""
@@ -430,6 +431,15 @@ class Run(DrawWarnings):
             return StoredDraws(path, source, record)
         return GivenStatistics(record) if record else AllDraws()
 
+    @contextmanager
+    def _watched(self, watch: Watch, n: int) -> Iterator[None]:
+        """Let other threads see a call that makes n draws."""
+        self.watch, watch.requested = watch, n
+        try:
+            yield
+        finally:
+            self.watch = None
+
     def draw(
         self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
     ) -> int:
@@ -449,7 +459,7 @@ class Run(DrawWarnings):
         segment = FIRST_SEGMENT
         seen = Seen(self.target, counters, ensemble.rule.facts.stat_names, n_chains)
         line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
-        with ensemble.threads(), line as progress:
+        with ensemble.threads(), line as progress, self._watched(watch, n):
 
             def going_on() -> bool:
                 progress(0)
@@ -465,12 +475,13 @@ class Run(DrawWarnings):
                 states, stats, at = observed.room(room)
                 ensemble.run(size, drawing._replace(first=at), states, stats, *observed.sums)
                 drawing = drawing.after(size)
-                counters.pending = (thin, drawing.made)
-                counters.n_transitions += size
-                counters.n_draws += room
                 new = slice(at, at + room)
-                if counters.tally is not None:
-                    counters.tally.add(states[:, new], stats[:, new, 0], thin)
+                with watch.lock:
+                    counters.pending = (thin, drawing.made)
+                    counters.n_transitions += size
+                    counters.n_draws += room
+                    if counters.tally is not None:
+                        counters.tally.add(states[:, new], stats[:, new, 0], thin)
                 if self.verbose:
                     seen.add(stats[:, new])
                 observed.put(room)
