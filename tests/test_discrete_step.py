@@ -390,6 +390,10 @@ def test_choices_have_their_probabilities():
     counts = np.stack([(found == k).sum(axis=0) for k in range(3)])
     assert counts.tolist() == [[0, 1000, 200, 0], [250, 0, 500, 0], [750, 0, 300, 1000]]
     assert (moves.chosen(log_p, np.zeros(4), np.zeros(4, int)) == [1, 0, 0, 0]).all()
+    for j in range(4):  # one column alone is summed elsewhere
+        now = np.array([[0, 1, 2, 2][j]])
+        alone = [moves.chosen(log_p[:, [j]], np.array([v]), now)[0] for v in u]
+        assert np.array_equal(alone, found[:, j])
 
 
 COUNTS = {

@@ -16,7 +16,15 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 from scipy.sparse import csr_array, vstack
 
-from sklsb.pymc.graph import Reader, Sees, dependents, distinct, evaluated, pieces
+from sklsb.pymc.graph import (
+    Reader,
+    Sees,
+    dependents,
+    distinct,
+    evaluated,
+    pieces,
+    with_one_element,
+)
 from sklsb.pymc.variables import dims_and_labels, ends, site_names
 
 Ints = NDArray[np.int64]
@@ -175,8 +183,7 @@ class Block:
             value: value.type.filter_variable(pt.constant(x[here].reshape(shape).astype(dtype)))
             for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
         }
-        terms: list[Any] = clone_replace(self._terms, fixed)
-        return terms
+        return with_one_element(clone_replace(self._terms, fixed))
 
     def compiled(self, graph: Any) -> Compiled:
         """Return a function of all other variables."""

@@ -19,11 +19,12 @@ from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic, elemwise, extra_ops, math, subtensor
 from pytensor.tensor.blockwise import Blockwise
@@ -116,6 +117,26 @@ def pieces(
     made += [pt.switch(condition, 0.0, -np.inf) for condition in checks]
     enters = dependents(made, block)[0]
     return [p for p in made if p in enters], [p for p in made if p not in enters]
+
+
+def with_one_element(terms: Sequence[Any]) -> list[Any]:
+    """Return the same terms, where indices that are known to be one place take one element.
+
+    The gradient of an element that is taken again and again is slow.
+    """
+    graph = FunctionGraph(outputs=list(terms), clone=True, copy_inputs=False)
+    nodes = [n for n in graph.toposort() if isinstance(n.op, subtensor.AdvancedSubtensor)]
+    for node in nodes:
+        array, *indices = node.inputs
+        known = all(isinstance(v, Constant) for v in graph_inputs(indices))
+        if not known or node.op.idx_list != tuple(range(len(indices))):
+            continue
+        places = evaluated(indices, [], {})
+        if all(i.size and i.dtype.kind in "iu" and i.min() == i.max() for i in places):
+            one = array[tuple(int(i.flat[0]) for i in places)]
+            shape = *np.broadcast_shapes(*(i.shape for i in places)), *one.shape
+            graph.replace(node.outputs[0], pt.alloc(one, *shape), import_missing=True)
+    return list(graph.outputs)
 
 
 def _conditions(checks: Sequence[Any]) -> dict[Any, None]:

@@ -27,7 +27,7 @@ def by_value(block: Block, own: Ints, n: int, states: Ints) -> tuple[list[Any], 
             if at.size < of.size:
                 none += flat[np.flatnonzero(of == n)].sum()
             if of.size and np.array_equal(of, np.repeat(np.arange(n), of.size // n)):
-                row += flat.reshape((n, -1)).sum(axis=1)
+                row += flat if of.size == n else flat.reshape((n, -1)).sum(axis=1)
             else:
                 row = row[of[at]].inc(flat[at])
         rows.append(row)
