@@ -235,7 +235,7 @@ def test_figures_say_what_made_them_and_whether_that_has_changed():
     doc = SITE.parents[1]
     for written in [*doc.glob("*.inc"), *doc.glob("measured/*.inc")]:
         text = written.read_text(encoding="utf-8")
-        if (made := re.match(r"\.\. measured:: (python (\S+).*)", text)) is None:
+        if (made := re.match(r"\.\. measured:: (python (\S+\.py).*)", text)) is None:
             continue
         on = [
             page

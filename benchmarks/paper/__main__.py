@@ -17,8 +17,9 @@ from pathlib import Path
 
 import matplotlib
 
+from ..record import processor
 from . import ising, monotonic, near, rbm, segmentation, uai
-from .report import MissingData, commit, provenance
+from .report import MissingData, commit, page
 
 EXPERIMENTS = {
     "ising": ising,
@@ -33,7 +34,12 @@ EXPERIMENTS = {
 def make(name, size, data, out):
     """Run an experiment, or raise `MissingData`; write its JSON."""
     began = time.process_time()
-    result = {"size": size, "date": time.strftime("%Y-%m-%d"), "commit": commit()}
+    result = {
+        "size": size,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "processor": processor(),
+    }
     result |= EXPERIMENTS[name].run(data, **size)
     result["seconds"] = time.process_time() - began
     (out / f"{name}.json").write_text(json.dumps(result))
@@ -45,7 +51,7 @@ def show(name, out, rst):
     module.draw(result).savefig(out / f"{name}.png", dpi=120)
     command = f"python -m benchmarks.paper {name}"
     command += " --quick" * (result["size"] == module.SIZES["quick"])
-    text = f"{module.tables(result)}\n{provenance(command, result)}"
+    text = page(command, result, module.tables(result))
     (rst / f"paper_{name}.inc").write_text(text, encoding="utf-8")
     print(f"{name}: {result['seconds']:.0f} CPU s, {out / name}.json", flush=True)
 

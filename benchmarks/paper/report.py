@@ -1,6 +1,7 @@
 """What the experiments share: runs of the paper's kind, means with errors, tables."""
 
 import subprocess
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -125,9 +126,14 @@ def commit():
     return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + "+" * bool(changed)
 
 
-def provenance(command, result):
-    """Return how the tables were made."""
+def page(command, result, tables):
+    """Return tables with how they were made, for the directive ``measured``."""
     numbers = {key: value for key, value in result["size"].items() if isinstance(value, int)}
     size = ", ".join(f"{key} {value:,}" for key, value in numbers.items())
-    when = f"Measured on {result['date']} at commit {result['commit']}"
-    return f"{when} by ``{command}``, with {size}.\n"
+    head = f".. measured:: {command}\n   :date: {result['date']}\n   :commit: {result['commit']}\n"
+    if "processor" in result:
+        head += f"   :processor: {result['processor']}\n"
+    script = f"benchmarks/paper/{command.split()[3]}.py"
+    head += f"   :sources: {script} sklsb/_kernels/rules sklsb/balancing\n"
+    below = textwrap.indent(f"{tables}\nWith {size}.", "   ")
+    return f"{head}\n{below}\n"

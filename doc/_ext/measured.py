@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def has_changed(commit, sources):
     """Whether files have changed after a commit; False where no history tells."""
-    command = ["git", "diff", "--quiet", commit, "HEAD", "--", *sources]
+    command = ["git", "diff", "--quiet", commit.rstrip("+"), "HEAD", "--", *sources]
     try:
         return subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1
     except OSError:  # no git
@@ -42,9 +42,10 @@ class Measured(Directive):
         note = nodes.paragraph()
         if self.arguments:
             note += [nodes.literal("", self.arguments[0]), nodes.Text(", ")]
-            script = ROOT / shlex.split(self.arguments[0])[1]
-            if not hashlib.sha256(script.read_bytes()).hexdigest().startswith(made["code"]):
-                changed.append("benchmark")
+            if "code" in made:
+                script = ROOT / shlex.split(self.arguments[0])[1]
+                if not hashlib.sha256(script.read_bytes()).hexdigest().startswith(made["code"]):
+                    changed.append("benchmark")
         else:
             note += nodes.Text("Command not recorded, ")
         sources = made.get("sources", "").split()
