@@ -894,7 +894,7 @@ MUTANTS = {
     ),
     "states of refused moves on torch": Mutant(
         COMPILED,
-        "step.restore(sums[-1], x, side.y)",
+        "step.restore(sums[-1], x, y)",
         "pass",
         check_fast_chain,
         ".",

@@ -638,7 +638,7 @@ def test_parts_for_threads_share_no_memory_that_a_step_writes():
     given = []
     for part in parts:
         (side,) = part._sides
-        arrays = *part.weighing.scratch, *part._drawn, *part._sums, side.y, *side.weights
+        arrays = *part.weighing.scratch, *part._drawn, *part._sums, side.y, *side.weighed
         filled = *side.model.filled, *side.model.padded, *side.model.scratch
         given.append((*arrays, *(np.asarray(one) for one in filled)))
     for one, other in zip(*given, strict=True):

@@ -298,16 +298,26 @@ def _shift(value, other):
     return other + np.int64(other >= value) - value
 
 
+@called
+def _turn(gradient, x):
+    """Give a gradient the signs of the flips of a state."""
+    for i in range(x.size):
+        gradient[i] = -gradient[i] if x[i] else gradient[i]
+
+
 @kernel
-def decide(weighing, drawn, log_ratio, here, there, numbers, lazy, sums):
+def decide(weighing, drawn, log_ratio, here, there, unsigned, numbers, lazy, sums):
     """Weigh the moves of the proposed states, and accept or refuse these.
 
+    Log-ratios are gradients along the flips of ``unsigned``, or have their signs if it is empty.
     Where a chain refuses, its rows of ``there`` become those of ``here``. ``sums`` = (acceptance,
     moves made, whether each chain accepts). Returns whether all do.
     """
     acceptance, moved, accepts = sums
     all_accept = True
     for c in range(accepts.size):
+        if unsigned.size:
+            _turn(there.ratios[c], unsigned[c])
         _weigh(weighing, there, c)
         odds, log_a = 1.0, log_ratio[c]  # those of the weights are multiplied while they fit
         for r in range(drawn.active[c]):
@@ -351,9 +361,8 @@ def along_flips(gradient, x, largest):
     for c in range(x.shape[0]):
         for i in range(x.shape[1]):
             u = gradient[c, i]
-            u = u if abs(u) < real(np.inf) else real(0.0)
-            u = min(max(u, -most), most)
-            gradient[c, i] = -u if x[c, i] else u
+            gradient[c, i] = min(max(u if abs(u) < real(np.inf) else real(0.0), -most), most)
+        _turn(gradient[c], x[c])
 
 
 @kernel

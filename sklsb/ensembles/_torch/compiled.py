@@ -12,7 +12,7 @@ from sklsb._kernels.first_order import step
 from sklsb._kernels.first_order.learning import Looked
 from sklsb._kernels.numeric import Table
 from sklsb.ensembles._torch.walkers import State, Walkers
-from sklsb.targets._torch.model import Model
+from sklsb.targets._torch.model import Carried, Model
 from sklsb.targets.base import Target
 
 
@@ -23,8 +23,18 @@ class _Side:
         self.x = torch.empty_like(state.x)
         self.y = self.x.numpy()
         self.model = model.room(len(self.y))
-        self.weights = _room(state.ratios.numpy())
-        self.tensors = [torch.from_numpy(part) for part in self.weights[1:]]
+        self.weighed = _room(state.ratios.numpy())
+        self._weights = [torch.from_numpy(part) for part in self.weighed[1:]]
+        self._found: object = None
+
+    def take(self, found: tuple[Carried, Tensor, Tensor]) -> None:
+        """Keep what the model says of the states; the same tuple is the same memory."""
+        if found is not self._found:
+            self._found = found
+            carried, log_ratio, ratios = found
+            self.state = State(self.x, carried, ratios, *self._weights)
+            self.log_ratio: NDArray[np.float64] = log_ratio.numpy()
+            self.weighed = self.weighed._replace(ratios=ratios.numpy())
 
 
 def _room(ratios: NDArray[np.floating]) -> step.Weighed:
@@ -53,7 +63,8 @@ class CompiledWalkers(Walkers):
         self._forget()
 
     def _forget(self) -> None:
-        self._last: tuple[State, step.Weighed] | None = None  # a state, and its arrays
+        # A state, its moves, and its values.
+        self._last: tuple[State, step.Weighed, NDArray[np.integer]] | None = None
 
     def part(self, span: slice) -> "CompiledWalkers":
         """Return some of the chains, which another thread may move until `join`."""
@@ -104,13 +115,17 @@ class CompiledWalkers(Walkers):
             step.weigh(self.weighing, found)
         return tuple(torch.from_numpy(part) for part in found[1:])
 
-    def here(self) -> step.Weighed:
-        """Return the moves of the present states."""
+    def _present(self) -> tuple[State, step.Weighed, NDArray[np.integer]]:
         if self._last is None or self._last[0] is not self.state:
             here = self.state
             parts = here.ratios, here.weights, here.cumulative, here.log_total
-            self._last = here, step.Weighed(*(part.numpy() for part in parts))
-        return self._last[1]
+            weighed = step.Weighed(*(part.numpy() for part in parts))
+            self._last = here, weighed, here.x.numpy()
+        return self._last
+
+    def here(self) -> step.Weighed:
+        """Return the moves of the present states."""
+        return self._present()[1]
 
     def proposed(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw a move of each chain, as a step does that is not lazy."""
@@ -130,10 +145,11 @@ class CompiledWalkers(Walkers):
         x, *carried = (torch.cat([part] * len(moves)) for part in (here.x, *here.carried))
         y, (site, back) = np.empty_like(x.numpy()), np.empty((2, len(move), 1), dtype=np.int64)
         step.make(x.numpy(), move[:, None], *self._numbering, y, site, back)
-        there = torch.from_numpy(y), torch.from_numpy(site)
         with torch.no_grad():
-            _, log_ratio, ratios = self.model.reach(x, tuple(carried), *there)
-        found = _room(ratios.contiguous().numpy())
+            _, log_ratio, ratios = self.model.reach((x.numpy(), y, site), tuple(carried))
+        found = _room(ratios.numpy())
+        if self.model.unsigned:
+            step.along_flips(found.ratios, y, np.inf)
         step.weigh(self.weighing, found)
         return Looked(move, back[:, 0], log_ratio.numpy(), found)
 
@@ -146,27 +162,24 @@ class CompiledWalkers(Walkers):
     def step(self, numbers: NDArray[np.float64]) -> None:
         if not self.moves.existing.size:
             return
-        state, here = self.state, self.here()
+        (state, here, x), side = self._present(), self._side()
+        carried, y = state.carried, side.y
         n, n_flips = len(numbers), max(1, numbers.shape[1] - 2)
-        x, side, model = state.x.numpy(), self._side(), self.model
         if self._drawn.move.shape != (n, n_flips):
             move, site, back = np.empty((3, n, n_flips), dtype=np.int64)
             weight, active = np.empty((n, n_flips)), np.empty(n, dtype=np.int64)
             self._drawn = step.Drawn(move, site, back, weight, active)
-            self._sites = torch.from_numpy(site)
         drawn, sums = self._drawn, self._sums
-        step.propose(here, x, numbers, self.lazy, *self._numbering, side.y, drawn)
-        given = state.x, state.carried, side.x, self._sites
-        carried, log_ratio, ratios = model.reach(*given, side.model)
-        carried, ratios = tuple(part.contiguous() for part in carried), ratios.contiguous()
-        there = side.weights._replace(ratios=ratios.numpy())
-        move = self.weighing, drawn, log_ratio.numpy(), here, there, numbers, self.lazy, sums
-        if not step.decide(*move):
-            step.restore(sums[-1], x, side.y)
-            for before, after in zip(state.carried, carried, strict=True):
+        step.propose(here, x, numbers, self.lazy, *self._numbering, y, drawn)
+        side.take(self.model.reach((x, y, drawn.site), carried, side.model))
+        moved = self.weighing, drawn, side.log_ratio, here, side.weighed
+        unsigned = y if self.model.unsigned else y[:0]
+        if not step.decide(*moved, unsigned, numbers, self.lazy, sums):
+            step.restore(sums[-1], x, y)
+            for before, after in zip(carried, side.state.carried, strict=True):
                 step.restore(sums[-1], _rows(before), _rows(after))
-        self.state = State(side.x, carried, ratios, *side.tensors)
-        self._last = self.state, there
+        self.state = side.state
+        self._last = side.state, side.weighed, y
 
 
 def _rows(values: Tensor) -> NDArray[np.generic]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sklsb._kernels.first_order import step
@@ -30,6 +30,7 @@ class Model(ABC):
     device: Device
     n_moves_per_site = 1  # the largest number of values less one, and at least 1
     has_zeros = False  # whether ratios may be infinite, or NaN at impossible states
+    unsigned = False  # whether `reach` leaves it to its caller to give the signs of the flips
     of_rows = False  # whether threads may divide chains among them, and no row depends on others
 
     @abstractmethod
@@ -59,11 +60,16 @@ class Model(ABC):
         return None
 
     def reach(
-        self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: Any = None
+        self, states: tuple[NDArray[Any], ...], carried: Carried, room: Any = None
     ) -> tuple[Carried, Tensor, Tensor]:
-        """Return what `move` does, and then the first-order log-ratios at y."""
-        there, log_ratio = self.move(x, carried, y, sites)
-        return there, log_ratio, self.first_order(y, there)
+        """Return what `move` does for (x, y, sites), and the first-order log-ratios at y.
+
+        On the CPU only, contiguous. The same room, filled again, is the same tuple.
+        """
+        x, y, sites = (torch.from_numpy(one) for one in states)
+        found, log_ratio = self.move(x, carried, y, sites)
+        there = tuple(part.contiguous() for part in found)
+        return there, log_ratio, self.first_order(y, there).contiguous()
 
     @contextmanager
     def prepared(self) -> Iterator[None]:

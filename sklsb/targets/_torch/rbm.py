@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from sklsb._kernels.first_order import rbm, step
+from sklsb._kernels.first_order import rbm
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum, tensor
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs). Of a
@@ -21,14 +21,11 @@ _SMALLEST_PART = 1e-12
 
 
 class _Room(NamedTuple):
-    """Memory for some chains, and its arrays where kernels fill it."""
+    """Memory for some chains."""
 
-    carried: Carried
-    log_ratio: Tensor
-    ratios: Tensor
+    found: tuple[Carried, Tensor, Tensor]  # what `reach` returns
     padded: tuple[Tensor, Tensor]  # sigma(a) and the gradient, in a multiple of `_ROWS` rows
-    filled: tuple[NDArray[Any], ...]  # what is carried, and the log-ratios of states
-    gradient: NDArray[np.floating]
+    filled: tuple[NDArray[Any], ...]  # by the kernel: what is carried, and changes of log p
     scratch: tuple[NDArray[Any], ...]
 
 
@@ -44,7 +41,7 @@ class RBMModel(Model):
     used; on CPUs, kernels compute both.
     """
 
-    of_rows = True
+    of_rows = unsigned = True
 
     def __init__(
         self,
@@ -113,8 +110,8 @@ class RBMModel(Model):
     def move(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor) -> tuple[Carried, Tensor]:
         if self._on_cpu:
             room = self.room(len(x))
-            self._fill(x, carried, y, sites, room)
-            return room.carried, room.log_ratio
+            self._fill((x.numpy(), y.numpy(), sites.numpy()), carried, room)
+            return room.found[:2]
         change = (y.gather(1, sites) - x.gather(1, sites)).double()
         if sites.shape[1] > 1:  # each site once
             same = sites[:, :, None] == sites[:, None, :]
@@ -137,29 +134,25 @@ class RBMModel(Model):
         there, log_ratio = self.weights.new_empty((n, width + 1)), self.weights.new_empty(n)
         mean = self.slope_bias.new_zeros((rows, self.n_hidden))
         gradient = self.slope_bias.new_empty((rows, n_sites))
-        carried, ratios = (there, mean[:n]), gradient[:n]
-        filled = tuple(part.numpy() for part in (*carried, log_ratio))
+        found = (there, mean[:n]), log_ratio, gradient[:n]
+        filled = tuple(part.numpy() for part in (*found[0], log_ratio))
         changes = np.zeros(n_sites, np.bool_), np.empty(n_sites, np.int64), np.empty(n_sites)
         scratch = np.empty(self.n_hidden), *changes
-        return _Room(carried, log_ratio, ratios, (mean, gradient), filled, ratios.numpy(), scratch)
+        return _Room(found, (mean, gradient), filled, scratch)
 
-    def _fill(self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: _Room) -> None:
-        """Fill what chains carry, and log p(y) - log p(x)."""
-        states = x.numpy(), y.numpy(), sites.numpy()
+    def _fill(self, states: tuple[NDArray[Any], ...], carried: Carried, room: _Room) -> None:
+        """Fill what chains carry, and log p(y) - log p(x), for (x, y, sites)."""
         before = carried[0].numpy()
         rbm.move(*states, self._rows, self._bias, before, *room.filled, room.scratch)
 
     def reach(
-        self, x: Tensor, carried: Carried, y: Tensor, sites: Tensor, room: Any = None
+        self, states: tuple[NDArray[Any], ...], carried: Carried, room: Any = None
     ) -> tuple[Carried, Tensor, Tensor]:
-        if not self._on_cpu:
-            return super().reach(x, carried, y, sites)
-        room = room or self.room(len(x))
-        self._fill(x, carried, y, sites, room)
-        mean, gradient = room.padded
+        made: _Room = room or self.room(len(states[0]))
+        self._fill(states, carried, made)
+        mean, gradient = made.padded
         torch.addmm(self.slope_bias, mean, self.slope_weights, out=gradient)
-        step.along_flips(room.gradient, y.numpy(), np.inf)
-        return room.carried, room.log_ratio, room.ratios
+        return made.found
 
     def log_prob(self, x: Tensor, carried: Carried) -> Tensor:
         if self._on_cpu:
