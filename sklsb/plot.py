@@ -104,7 +104,8 @@ def _shown(target: Target, names: Any, p: Any, state: Any) -> NDArray[np.int64]:
     """Return the place of the value whose probability colours each node."""
     shown = np.array([*map(_main, names)], dtype=np.int64)
     if len({own[k] for own, k in zip(names, shown, strict=True)}) > 1:
-        shown[target.observed_sites] = p[target.observed_sites].argmax(axis=1)
+        certain = p.max(axis=1) > 1.0 - 1e-9  # observed, or as good as that
+        shown[certain] = p[certain].argmax(axis=1)
     chosen = _chosen(dict(zip(target.names, names, strict=True)), state)
     for i, name in enumerate(target.names):
         shown[i] = chosen.get(name, shown[i])
@@ -138,7 +139,7 @@ def graph(
     state : value or dict of variable to value, optional
         Whose probability is shown, by name, where variables have it. By default "yes", "true",
         "present" or "positive", else the last value of each variable; or where these have different
-        names, the observed one.
+        names, the one that is certain, as of observed variables.
     layout : dict or callable, optional
         Places of the variables by name, or a layout of networkx. By default a grid for a grid, a
         column for each slice after `MarkovNetwork.unroll`, parents above their children for

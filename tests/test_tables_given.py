@@ -337,7 +337,7 @@ def test_replace_and_with_factors():
         (np.ones((2, 2)), r"shape \(2, 2\) and 2 parents"),
         (np.ones((2, 2, 3)) / 3, r"shape \(2, 2, 3\)"),
         ({"no": RAIN}, "the key 'no', and its parents are"),
-        ({**WET, ("no", "on"): [0.1]}, "value 0|1 probabilities"),
+        ({**WET, ("no", "on"): [0.1]}, r"rows that are lists, such as \[0.1\]"),
         ("oops", "give a data frame"),
     ],
 )
@@ -589,6 +589,55 @@ def test_data_in_place_of_a_table():
     data = pd.DataFrame({"rain": ["no", "yes"] * 9, "grass": ["dry", "wet"] * 9})
     with pytest.raises(ValueError, match=r"pandas\.crosstab makes tables of data with a row for"):
         MarkovNetwork.from_tables({"rain": RAIN, "grass": data}, normalize=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ({"w": [12, 88], "p": [7, 93], "u": [5, 59]}, "row s=u of .* sums to 64, .* be 100, as in"),
+        ({"w": [12, 78], "p": [20, 80], "u": [5, 95]}, "row s=w of .* sums to 90, "),
+        ({"w": [12, 0.88], "p": [7, 93], "u": [5, 95]}, "row s=w of .* sums to 12.88, "),
+        ({"w": [0.5, 0.1], "p": [0.5, 0.5], "u": [0.1, 0.9]}, "row s=w of .* be 1, as in"),
+    ],
+)
+def test_a_row_that_sums_to_less_than_most_is_told(rows, wrong):
+    tables = {"s": {v: 1 / 3 for v in rows}, "b": rows}
+    with pytest.warns(ModelWarning, match=wrong):
+        MarkovNetwork.from_tables(tables, {"b": "s"}, normalize=["b"])
+    counts = {v: [12 + k, 80 - k * k] for k, v in enumerate(rows)}
+    MarkovNetwork.from_tables({**tables, "b": counts}, {"b": "s"}, normalize=["b"])
+
+
+def test_the_same_number_of_cases_in_each_row_is_told():
+    tables = {"a": {"yes": 0.5, "no": 0.5}}
+    tables["b"] = pd.DataFrame({"a": ["yes", "no"], "ill": [85, 5], "screened": [100, 100]})
+    with pytest.warns(ModelWarning, match="has the column 'screened', which normalize"):
+        MarkovNetwork.from_tables(tables, normalize=True)
+    tables["b"] = pd.DataFrame({"a": ["yes", "no"], "ill": [50, 50], "well": [50, 50]})
+    MarkovNetwork.from_tables(tables, normalize=True)
+
+
+def test_dicts_among_lists_and_columns_of_two_levels_are_told():
+    rows = {"no": {"x": 0.1, "y": 0.9}, "yes": [0.3, 0.7]}
+    with pytest.raises(ValueError, match="rows that are dicts and rows that are lists"):
+        MarkovNetwork.from_tables({"a": {"no": 0.5, "yes": 0.5}, "b": rows}, {"b": "a"})
+    data = pd.DataFrame({"a": ["no", "no", "yes", "yes"], "b": list("xyxy"), "n": [3, 4, 5, 6]})
+    table = data.pivot_table(values=["n"], index="a", columns="b")
+    tables = {"a": {"no": 0.5, "yes": 0.5}, "b": table}
+    with pytest.raises(ValueError, match=r"of a pivot table of a list; take table\['n'\]"):
+        MarkovNetwork.from_tables(tables, normalize=["b"])
+    network = MarkovNetwork.from_tables({**tables, "b": table["n"]}, normalize=["b"])
+    assert network.table("b").loc["no", "x"] == pytest.approx(3 / 7)
+
+
+def test_answers_of_plans_are_named_without_doubt():
+    rows = {1: {"no": 0.5, "yes": 0.5}, 2: {"no": 0.9, "yes": 0.1}}
+    plan = exact.prepare(
+        MarkovNetwork.from_tables({"grade": {1: 0.2, 2: 0.8}, "icu": rows}, {"icu": "grade"})
+    )
+    assert plan.named(plan.most_likely({"icu": "yes"})) == {"grade": 1, "icu": "yes"}
+    assert plan.named(plan.sample(3), None)["icu"].isin(["no", "yes"]).all()
+    assert plan.named(plan.marginal_map(["grade"], {"icu": "no"}), ["grade"]) == {"grade": 2}
 
 
 def test_some_tables_are_normalized():

@@ -366,7 +366,9 @@ class Prepared:
                 "several, and name the variables if they are not all."
             )
         rows, last = np.atleast_2d(x), np.take(self._target.values, self._target.cardinalities - 1)
-        full = np.tile(last, (len(rows), 1)).astype(np.result_type(rows, last))
+        # Those of a plan are positions, as their dtype says.
+        kind = x.dtype if x.dtype == self._target.dtype else np.result_type(rows, last)
+        full = np.tile(last, (len(rows), 1)).astype(kind)
         full[:, sites] = rows
         checked = self._target.check_states(full, "states")
         columns = named_columns(checked[:, sites], self._target, sites)

@@ -29,6 +29,7 @@ _NEAR = 0.2  # relative defect of what may be a slip
 # Names of columns that are hardly values.
 _NO_VALUE = re.compile(
     "n|counts?|freq|frequency|index|level_0|size|sum|total|weight|unnamed:.*|patients|people|persons"
+    "|tested|examined|trials|subjects"
     "|((mean|avg|average|median|std|n|num|total|sum)[ _.].*)|(.*[ _.])?age"
 )
 # Names of columns that are hardly anything but numbers.
@@ -55,7 +56,8 @@ def conditional(
     if isinstance(given, pd.DataFrame | pd.Series) and not given.empty:
         try:
             if isinstance(given, pd.DataFrame):
-                return _from_series(child, _as_series(child, given, others, parents), parents)
+                series = _as_series(child, given, others, parents)
+                return _from_series(child, series, parents, given.columns)
             return _from_series(child, _as_root(child, given, others), parents)
         except ValueError as error:
             raise ValueError(f"{error}{_misspelt(child, given, {child, *others})}") from None
@@ -179,8 +181,15 @@ def _as_series(
     return frame.rename_axis(columns=[child]).stack()
 
 
-def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -> Conditional:
+def _from_series(
+    child: Any, series: pd.Series, parents: Sequence[Any] | None, columns: Any = None
+) -> Conditional:
     levels = [*series.index.names]
+    if isinstance(columns, pd.MultiIndex) and len(columns.levels[0]) == 1:
+        raise ValueError(
+            f"the table of {child!r} has columns of {columns.nlevels} levels, the first with "
+            f"{columns[0][0]!r} only, as of a pivot table of a list; take table[{columns[0][0]!r}]."
+        )
     if None in levels or len(set(levels)) < len(levels) or child not in levels:
         raise ValueError(
             f"the table of {child!r} has the levels {levels!r:.200}; name its rows by its parents "
@@ -212,7 +221,8 @@ def _from_series(child: Any, series: pd.Series, parents: Sequence[Any] | None) -
         if any(map(is_missing, (*given, value))):
             raise ValueError(
                 f"the table of {child!r} has the row {_row([*own, child], [*given, value])}, where "
-                "a value is missing; drop such rows, or give the value a name."
+                "a value is missing; drop such rows, or give the value a name. pandas.read_csv "
+                "reads the text None as missing, but for keep_default_na=False."
             )
         row = rows.setdefault(tuple(given), {})
         if value in row:
@@ -250,7 +260,14 @@ def _from_mapping(
         rows[at] = _numbers(child, row)
         if own and isinstance(rows[at], float):
             raise _one_number(child, row, own)
-    if all(isinstance(row, Mapping) for row in rows.values()):
+    kinds = {isinstance(row, Mapping) for row in rows.values()}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the table of {child!r} has rows that are dicts and rows that are lists, such as "
+            f"{next(row for row in rows.values() if not isinstance(row, Mapping))!r:.100}; give "
+            "all in one form."
+        )
+    if True in kinds:
         values = list(dict.fromkeys(value for row in rows.values() for value in row))
         return Conditional(child, own, values, rows)
     return Conditional(child, own, None, rows)
@@ -305,8 +322,11 @@ def tabulated(
                 result[(*at, _place(values, child, value, child))] = p
     if normalize and len(result.reshape(-1, shape[-1])) > 1:
         _check_direction(table, result)
+    sums = result.sum(axis=-1)
+    wholes = (1.0, 100.0) if (result % 1.0).any() else (100.0,)  # counts may add up to 1
+    most = [w for w in wholes if 0.5 <= np.mean(abs(sums / w - 1.0) <= _ROUNDED) < 1.0]
     for at in np.ndindex(shape[:-1]):
-        _check_row(table, states, at, result[at], normalize)
+        _check_row(table, states, at, result[at], normalize, *most[-1:])
     total = result.sum(axis=-1, keepdims=True)
     return np.where(normalize | (abs(total - 1.0) > _EXACT), result / total, result)
 
@@ -367,14 +387,17 @@ def _check_row(
     at: tuple[int, ...],
     row: NDArray[np.float64],
     normalize: bool,
+    most: float | None = None,
 ) -> None:
+    """Check a row, in a table where most rows, but not all, may have the same sum."""
     child, parents = table.child, table.parents
     where = _row(parents, [states[p][i] for p, i in zip(parents, at, strict=True)])
     missing = [states[child][i] for i in np.flatnonzero(np.isnan(row)).tolist()]
     if missing:
         what = f"the values {missing!r:.100} of " if len(missing) < row.size else ""
         raise ValueError(
-            f"the table of {child!r} lacks {what}row {where}, or has NaN there; give all rows."
+            f"the table of {child!r} lacks {what}row {where}, or has NaN there; give all rows. "
+            "Of counts, table.unstack(fill_value=0) fills in those that were never met."
         )
     if not (row.min() >= 0.0 and row.max() < np.inf):
         raise ValueError(
@@ -390,10 +413,13 @@ def _check_row(
     if normalize and total > 0.0:
         whole = 100.0 if total > 10.0 else 1.0
         near = _ROUNDED < abs(total / whole - 1.0) < _NEAR or (not parents and total < 1 - _ROUNDED)
-        if near and (row % 1.0).any():
+        if most is not None:
+            whole, near = most, abs(total / most - 1.0) > _ROUNDED
+        if near and (most is not None or (row % 1.0).any()):
             warn(
                 f"{f'row {where} of ' if parents else ''}the table of {child!r} sums to "
-                f"{total:.6g}, which normalize=True scales; correct it if it should be {whole:g}.",
+                f"{total:.6g}, which normalize=True scales; correct it if it should be {whole:g}"
+                f"{', as in other rows' if most else ''}.",
                 ModelWarning,
             )
         return
@@ -460,8 +486,12 @@ def _refuse_stray(child: Any, table: Conditional, normalize: bool, sure: bool) -
             raise ValueError(f"{what}without which each row sums to {1 if one else 100}{how}")
         if len(values) > 2 and len(rows) > 1 and sum_of:
             raise ValueError(f"{what}the sum of the others{how}")
+        own = given[:, values.index(value)]
         alone = len(values) > 2 and broken.sum() == 1 and broken[values.index(value)]
-        if normalize and (alone or (_NO_VALUE.fullmatch(str(value).lower()) and not y_or_n)):
+        # The same number of cases in each row, as beside the number of those that had something.
+        same = len(own) > 1 and np.ptp(own) == 0.0 and (given <= own[:, None]).all()
+        called = _NO_VALUE.fullmatch(str(value).lower()) and not y_or_n
+        if normalize and (called or alone or (same and np.ptp(given, axis=0).any())):
             warn(f"{what}which normalize=True takes for a value{how}", ModelWarning)
             sure = True
     if normalize and len(values) > 2 and not sure:
