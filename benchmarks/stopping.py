@@ -1,6 +1,6 @@
 """What stopping by the draws themselves costs: coverage of intervals, and time.
 
-    python benchmarks/stopping.py            # coverage, three minutes
+    python benchmarks/stopping.py            # coverage, ten minutes; --page FILE writes the table
     python benchmarks/stopping.py --cost     # time of the rules, half a minute
 
 Coverage: runs that stop at an effective sample size of 100, and runs of the fixed length that is the
@@ -14,6 +14,7 @@ import time
 import warnings
 
 import numpy as np
+from record import write_table
 
 from sklsb import GibbsSampler, Ising, LSBSampler, exact
 from sklsb.diagnostics import AllOf, EffectiveSampleSize, RHat
@@ -48,11 +49,13 @@ def told(name, truth, p, error, size):
         + f", mean {inside.mean():.3f}; bias / sd "
         + " ".join(f"{b:+.2f}" for b in (p - truth).mean(axis=0) / p.std(axis=0))
         + f" (z {np.abs(z).max():.1f}); sd "
-        + " ".join(f"{s:.4f}" for s in p.std(axis=0))
+        + " ".join(f"{s:.4f}" for s in p.std(axis=0)),
+        flush=True,
     )
+    return f"{100 * inside.mean():.1f} %"
 
 
-def coverage(n_runs):
+def coverage(n_runs, page):
     target = model()
     truth = exact.marginals(target)["p"].values[:, 1]
     print("p " + " ".join(f"{p:.3f}" for p in truth))
@@ -60,13 +63,17 @@ def coverage(n_runs):
         "ESS 100": EffectiveSampleSize(100),
         "ESS 400": EffectiveSampleSize(400),
         "R-hat 1.01": RHat(1.01),
-        "ESS 100, R-hat 1.01": AllOf(EffectiveSampleSize(100), RHat(1.01)),
+        "ESS 100 and R-hat 1.01": AllOf(EffectiveSampleSize(100), RHat(1.01)),
     }
+    rows = []
     for name, rule in rules.items():
         p, error, size = runs(target, range(n_runs), 100_000, rule)
-        told(name, truth, p, error, size)
+        row = [name, f"{size.mean():,.0f}", f"{size.min():,}", told(name, truth, p, error, size)]
         fixed = runs(target, range(10**6, 10**6 + n_runs), round(size.mean()), None)
-        told("  as many, fixed", truth, *fixed)
+        rows.append([*row, told("  as many, fixed", truth, *fixed)])
+    if page:
+        header = ["rule", "mean draws", "fewest", "stopped", "fixed"]
+        write_table(page, header, rows, ["--runs", str(n_runs)], ["sklsb/diagnostics/stopping.py"])
 
 
 def cost():
@@ -91,12 +98,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--page", help="writes the table of the page")
     args = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     if args.cost:
         cost()
     else:
-        coverage(args.runs)
+        coverage(args.runs, args.page)
 
 
 if __name__ == "__main__":
