@@ -40,16 +40,10 @@ class RunSoFar:
         Time since this call began. Rules that use it are not reproducible.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        counters: Counters,
-        n_draws: int,
-        seconds: float,
-        requested_draws: int = 0,
-    ):
+    requested_draws = 0
+
+    def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
         self.target, self.n_draws, self.seconds = target, n_draws, seconds
-        self.requested_draws = requested_draws
         self.total_draws, self.n_transitions = counters.n_draws, counters.n_transitions
         enough = counters.tally is not None and counters.tally.n_draws >= FEWEST_DRAWS
         self._tally: Tally | None = counters.tally if enough else None
@@ -302,4 +296,6 @@ class Watch:
 
     def _so_far(self, counters: Counters) -> RunSoFar:
         made, seconds = counters.n_draws - self._first, time.perf_counter() - self._began
-        return RunSoFar(self.target, counters, made, seconds, self.requested)
+        run = RunSoFar(self.target, counters, made, seconds)
+        run.requested_draws = self.requested
+        return run

@@ -11,7 +11,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
-from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
@@ -54,17 +54,7 @@ def run_burn_in(
 
     ``start_with`` is the rule to start the chains with, None if they have started.
     """
-    with Progress(verbose, "burn-in", n * len(ensemble), "steps") as progress:
-        checkpoint = checkpoint or Checkpoint()
-        if start_with is not None and "loop" not in checkpoint.kept:
-            ensemble.start(start_with)
-        return _run(ensemble, n, keep, progress, checkpoint)
-
-
-def _run(
-    ensemble: ChainEnsemble, n: int, keep: bool, progress: Progress, checkpoint: Checkpoint
-) -> BurnInResult:
-    target, n_chains = ensemble.target, len(ensemble)
+    checkpoint, target, n_chains = checkpoint or Checkpoint(), ensemble.target, len(ensemble)
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
     # Rows are draws that are far apart, or every state if all are kept.
@@ -84,12 +74,15 @@ def _run(
     if "loop" in checkpoint.kept:
         made, drawing, log_prob, acceptance, kept = checkpoint.kept["loop"]
         draws, stats = kept
-        progress(made * n_chains)
 
     def state() -> dict[str, Any]:
         return {"ensemble": ensemble, "loop": (made, drawing, log_prob, acceptance, kept)}
 
-    with checkpoint.loop(state) as between:
+    line = Progress(verbose, "burn-in", n * n_chains, "steps")
+    with line as progress, checkpoint.loop(state) as between:
+        progress(made * n_chains)
+        if start_with is not None and "loop" not in checkpoint.kept:
+            ensemble.start(start_with)
         while made < n:
             began = time.perf_counter()
             size = min(most, segment, n - made)
