@@ -125,8 +125,12 @@ class Colours(Move):
         self._at_once: Any = None
         alone = sites.size == np.count_nonzero(block.high > block.low)
         if alone and self.n_colours == 1 and not self.exact and every == 1:
-            rows, _ = by_value(block, self.colours[0].own, sites.size, self.states)
-            self._at_once = block.compiled(pt.stack(rows))
+            own = self.colours[0].own
+            key = own.tobytes(), self.states.tobytes()
+            if key not in block.made:  # once, though each chain begins anew
+                rows, _ = by_value(block, own, sites.size, self.states)
+                block.made[key] = block.compiled(pt.stack(rows))
+            self._at_once = block.made[key]
 
     @cached_property
     def states(self) -> Ints:
