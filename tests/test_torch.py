@@ -55,7 +55,7 @@ from sklsb.ensembles._torch.walkers import Walkers  # noqa: E402
 from sklsb.ensembles.compiled import BalancedEnsemble  # noqa: E402
 from sklsb.exact.enumeration import neighbours  # noqa: E402
 from sklsb.exact.matrices import _first_order  # noqa: E402
-from sklsb.exceptions import PrecisionWarning  # noqa: E402
+from sklsb.exceptions import ModelWarning, PrecisionWarning  # noqa: E402
 from sklsb.targets import MarkovNetwork, Target, VariableSelection  # noqa: E402
 from sklsb.targets._torch import Model, placing  # noqa: E402
 from sklsb.targets._torch import graphs as torch_graphs  # noqa: E402
@@ -1320,7 +1320,7 @@ def test_training_mode_after_fit_is_an_error(way):
         sampler = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0).fit(given)
         before = sampler.step(1).state_
         module.train()
-        for call in (sampler.step, sampler.sample):
+        for call in (sampler.step, sampler.sample, lambda n: target.log_prob(np.ones((n, 4)))):
             with pytest.raises(ValueError, match=r"(?s)training mode are: BatchNorm1d\. Call"):
                 call(2)
         assert np.array_equal(sampler.state_, before)
@@ -1341,6 +1341,27 @@ def test_batch_statistics_of_a_plain_function_are_named():
     with pytest.raises(ValueError, match=r"(?s)in a batch of 3.*In training mode are: BatchNorm1d"):
         TorchTarget(lambda x: norm(x).sum(1), 4)
     TorchTarget(torch.nn.Sequential(norm, torch.nn.Linear(4, 1), torch.nn.Flatten(0)), 4)
+
+
+@quiet
+def test_a_module_that_trains_by_batch_is_told():
+    parts = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1), torch.nn.Flatten(0)
+    module = torch.nn.Sequential(*parts)
+    sampler = LSBSampler("sqrt", fast=True, n_burn_in=5, random_state=0)
+    for again in (lambda: sampler.fit(TorchTarget(module, 4)), lambda: sampler.step(2)):
+        with pytest.warns(ModelWarning, match=r"call eval\(\) before you take the loss"):
+            again()
+    module.eval()
+    sampler.step(2)
+
+
+def test_embeddings_of_more_tokens_than_n_states_are_told():
+    module = torch.nn.Sequential(
+        torch.nn.Embedding(5, 1), torch.nn.Flatten(), torch.nn.Linear(3, 1), torch.nn.Flatten(0)
+    )
+    with pytest.warns(ModelWarning, match=r"take \[5\] tokens, and n_states says 3"):
+        TorchTarget(module, 3, 3, dtype="int64")
+    TorchTarget(module, 3, 5, dtype="int64")
 
 
 @quiet

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._system.warn import warn
-from sklsb.exceptions import PrecisionWarning
+from sklsb.exceptions import ModelWarning, PrecisionWarning
 from sklsb.targets.function import FunctionTarget
 
 if TYPE_CHECKING:
@@ -125,6 +125,17 @@ class TorchTarget(FunctionTarget):
             shape=shape,
             dims=dims,
         )
+        sizes, most = self.density.sizes_of_embeddings(), len(self.values)
+        if self.density.takes_integers and sizes and min(sizes) > most:
+            warn(
+                f"The embeddings of the module take {sizes} tokens, and n_states says {most}: "
+                "larger ones are never drawn. Give n_states, the number of tokens.",
+                ModelWarning,
+            )
+
+    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        self._look(again=True)
+        return super().log_prob(x)
 
     def _try(self, vectorized: bool | None) -> None:
         self.density.n_values = max(2, len(self.values))
@@ -132,6 +143,13 @@ class TorchTarget(FunctionTarget):
 
     def _look(self, again: bool = False) -> None:
         """Look at the function as it is now; again only if it may be random since."""
+        if self.density.trains_by_batch:
+            warn(
+                f"{self!r:.100} has batch normalisation in training mode. Chains see evaluation "
+                "mode, which is another function: call eval() before you take the loss, or use "
+                "torch.nn.LayerNorm.",
+                ModelWarning,
+            )
         if again and not self.density.may_be_random:
             return
         rng = np.random.default_rng(1)

@@ -23,8 +23,9 @@ _ALLOWED = *_DTYPES, torch.int64
 # First-order ratios end here: a gradient may be infinite, the weights not.
 _LARGEST_RATIO = 1e6
 _HALF = torch.float16, torch.bfloat16
+_OfBatch = torch.nn.modules.batchnorm._NormBase
 # Modules whose training mode makes a function random or dependent on the batch.
-_CAUSES = torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase, torch.nn.RReLU
+_CAUSES = torch.nn.modules.dropout._DropoutNd, _OfBatch, torch.nn.RReLU
 # One for all: two targets may share a module.
 _lock = threading.RLock()
 
@@ -92,6 +93,18 @@ class Density:
         return [part for root in roots for part in root.modules() if part.training]
 
     @property
+    def trains_by_batch(self) -> bool:
+        """Whether the module is another function in training mode: of the whole batch."""
+        return any(isinstance(part, _OfBatch) and part.training for part in self._parts())
+
+    def sizes_of_embeddings(self) -> list[int]:
+        """List the numbers of tokens that embeddings of the module take."""
+        return [m.num_embeddings for m in self._parts() if isinstance(m, torch.nn.Embedding)]
+
+    def _parts(self) -> list[torch.nn.Module]:
+        return [*self.function.modules()] if isinstance(self.function, torch.nn.Module) else []
+
+    @property
     def device(self) -> torch.device:
         """Device of the parameters and buffers of a module, or the CPU."""
         return next((values.device for values in self._tensors()), torch.device("cpu"))
@@ -99,9 +112,8 @@ class Density:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Switch modules to evaluation mode, exclusively, and back."""
-        modules = self.function.modules() if isinstance(self.function, torch.nn.Module) else ()
         with _lock:
-            training = [module for module in modules if module.training]
+            training = [module for module in self._parts() if module.training]
             for module in training:
                 module.training = False
             try:
