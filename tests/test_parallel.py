@@ -51,7 +51,7 @@ SAMPLERS = {
     "pool": (LSBSampler("sqrt", blocks=2), NETWORK),
     "elimination": (EliminationSampler(), NETWORK),
     "tempering": (ParallelTempering(n_replicas=3), TARGET),
-    "auto": (AutoSampler(), TARGET),
+    "auto": (AutoSampler(), FunctionTarget(total, 5)),
     "function": (LSBSampler("sqrt", init="quenched"), FunctionTarget(total, 5)),
 }
 _FITTED = {}
