@@ -640,6 +640,25 @@ def test_answers_of_plans_are_named_without_doubt():
     assert plan.named(plan.marginal_map(["grade"], {"icu": "no"}), ["grade"]) == {"grade": 2}
 
 
+def test_tuples_as_keys_and_columns_of_data_are_no_roots():
+    cancer = {"yes": 0.1, "no": 0.9}
+    counts = {("yes", "no"): 4, ("yes", "mass"): 6, ("no", "no"): 9, ("no", "mass"): 1}
+    for given in (counts, {key: n / 20 for key, n in counts.items()}):
+        with pytest.raises(ValueError, match=r"has the keys \('yes', 'no'\), .* name them in this"):
+            MarkovNetwork.from_tables({"cancer": cancer, "xray": given}, normalize=["xray"])
+    network = MarkovNetwork.from_tables(
+        {"cancer": cancer, "xray": counts}, {"xray": "cancer"}, normalize=["xray"]
+    )
+    assert network.table("xray").loc["no", "mass"] == pytest.approx(0.1)
+    stage = np.random.default_rng(0).integers(0, 3, 60)
+    for data in (stage, stage.tolist(), pd.Series(stage), pd.Series(stage > 0), stage[:3] > 0):
+        with pytest.raises(ValueError, match=r"like a column of data .* Series\.value_counts"):
+            MarkovNetwork.from_tables({"stage": data}, normalize=True)
+    counted = pd.Series(stage).value_counts()
+    assert MarkovNetwork.from_tables({"stage": counted}, normalize=True).n_sites == 1
+    assert MarkovNetwork.from_tables({"die": np.ones(30) / 30}).cardinalities[0] == 30
+
+
 def test_some_tables_are_normalized():
     tables = {"rain": {"no": 3, "yes": 1}, "grass": [[1, 0], [0, 1]]}
     found = MarkovNetwork.from_tables(tables, {"grass": "rain"}, normalize=["rain"])

@@ -25,6 +25,7 @@ _FORMS = (
 
 # Relative defect of sums of rounded entries, percents too; one of a row that is not scaled.
 _ROUNDED, _EXACT = 5e-3, 1e-6
+_MANY = 20  # numbers that may be cases
 _NEAR = 0.2  # relative defect of what may be a slip
 # Names of columns that are hardly values.
 _NO_VALUE = re.compile(
@@ -53,6 +54,7 @@ def conditional(
     others = set(known) - {child}
     refuse_mask(given, f"the table of {child!r}")
     given = given.to_series() if has(given, "dims", "to_series") else given  # of xarray
+    _refuse_cases(child, given, parents)
     if isinstance(given, pd.DataFrame | pd.Series) and not given.empty:
         try:
             if isinstance(given, pd.DataFrame):
@@ -77,6 +79,23 @@ def conditional(
             "parents."
         )
     return Conditional(child, own, None, table)
+
+
+def _refuse_cases(child: Any, given: Any, parents: Sequence[Any] | None) -> None:
+    """Refuse a column of data in place of the table of a root."""
+    plain_index = isinstance(getattr(given, "index", None), pd.RangeIndex)
+    if parents or (isinstance(given, pd.Series) and not plain_index) or np.ndim(given) != 1:
+        return
+    numbers = np.asarray(given)
+    flags = numbers.dtype.kind == "b"
+    if numbers.dtype.kind not in "biuf" or numbers.size < (1 if flags else _MANY):
+        return
+    if flags or (1 < len(np.unique(numbers)) <= numbers.size / 2 and not (numbers % 1.0).any()):
+        raise ValueError(
+            f"the table of {child!r} has {numbers.size} {'flags' if flags else 'numbers'}, few of "
+            "them different, like a column of data with a row for each case; count them, as by "
+            "Series.value_counts."
+        )
 
 
 def _misspelt(child: Any, given: pd.DataFrame | pd.Series, known: set[Any]) -> str:
@@ -241,7 +260,17 @@ def _from_series(
 def _from_mapping(
     child: Any, given: Mapping[Any, Any], parents: Sequence[Any] | None
 ) -> Conditional:
-    own = list(parents or ())
+    own, keys = list(parents or ()), [*given]
+    if all(isinstance(key, tuple) for key in keys) and len({*map(len, keys)}) == 1:
+        if len(keys[0]) == len(own) + 1 > 1 and not any(map(np.ndim, given.values())):
+            index = pd.MultiIndex.from_tuples(keys, names=[*own, child])
+            return _from_series(child, pd.Series([*given.values()], index), own)
+        if not own and len(keys[0]) > 1:
+            raise ValueError(
+                f"the table of {child!r} has the keys {keys[0]!r:.90}, ...; if these are values "
+                f"of its parents and of {child!r}, name them in this order, as "
+                f"parents={{{child!r}: [...]}}. Values that are tuples need a Series."
+            )
     if not own:
         if any(isinstance(row, Mapping) or np.ndim(row) for row in given.values()):
             raise ValueError(
