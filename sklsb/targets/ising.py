@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
+from sklsb._system.memory import at_once
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import finite_array, positive, refuse
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Sums over more neighbours than this are better kept than made anew.
 _MOST_NEIGHBOURS = 8
+# Spins whose local fields `log_prob` holds at once.
+_MOST_SPINS = 1 << 20
 
 
 def _check_quadratic(
@@ -580,9 +583,12 @@ class Ising(GraphTarget):
 
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
         states, leading = self._flat(x)
-        flat = states.astype(np.float64)
-        local = self.field + 0.5 * (self.couplings @ flat.T).T
-        return (np.einsum("ij,ij->i", flat, local) + self.constant).reshape(leading)
+        found, n = np.empty(len(states)), at_once(_MOST_SPINS, self.n_sites)
+        for k in range(0, len(states), n):
+            flat = states[k : k + n].astype(np.float64)
+            local = self.field + 0.5 * (self.couplings @ flat.T).T
+            found[k : k + n] = np.einsum("ij,ij->i", flat, local)
+        return (found + self.constant).reshape(leading)
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j)."""
