@@ -818,6 +818,22 @@ def test_the_target_names_the_estimator():
         VariableSelection(X, X[:, 0] + X[:, 1])
 
 
+def test_intervals_are_those_of_draws():
+    """Given inclusion; columns that are always in, too."""
+    X, y = data()
+    model = SpikeSlabRegressor(always=[4], random_state=0).fit(X, y)
+    table = model.summary().sort_index()
+    draws = model.sample_posterior(2000).posterior["coef"].values.reshape(-1, 12)
+    likely = np.flatnonzero(table["probability"] > 0.5)
+    assert {3, 4} < {*likely}
+    for j in likely:
+        own = draws[draws[:, j] != 0, j]
+        ends = np.quantile(own, [0.025, 0.975])
+        assert np.abs(table.loc[j, ["low", "high"]] - ends).max() < 0.3 * own.std()
+    assert (table["low"] < table["if_included"]).all()
+    assert (table["if_included"] < table["high"]).all()
+
+
 @pytest.mark.parametrize("name", ["inclusion", "coefficients", "sizes", "models"])
 def test_pictures(name):
     from matplotlib import pyplot

@@ -386,10 +386,11 @@ def test_coefficients_that_can_be_compared():
     table, own = found.summary(), found.summary(standardized=True)
     np.testing.assert_allclose(found.scale_, (X * unit).std(axis=0))
     scale = pd.Series(found.scale_)[own.index]
-    for name in ("mean", "sd", "if_included"):
+    for name in ("mean", "sd", "if_included", "low", "high"):
         np.testing.assert_allclose(own[name], table[name] * scale)
     np.testing.assert_allclose(table["odds_ratio"], np.exp(table["if_included"]))
-    np.testing.assert_allclose(own["odds_ratio"], np.exp(own["if_included"]))
+    for name, log in (("", "if_included"), ("_low", "low"), ("_high", "high")):
+        np.testing.assert_array_equal(own[f"odds_ratio{name}"], np.exp(own[log]))
     plain = fitted(X, y, always=[0]).summary(standardized=True)
     np.testing.assert_allclose(plain["mean"][own.index].to_numpy(), own["mean"], atol=0.03)
     weighted = fitted(sparse.csr_array(X), y, np.arange(300) % 3)
@@ -397,13 +398,50 @@ def test_coefficients_that_can_be_compared():
         weighted.scale_, np.repeat(X, np.arange(300) % 3, axis=0).std(axis=0)
     )
     axis = found.plot.coefficients(standardized=True)
-    assert axis.get_xlabel() == "coefficient of one standard deviation"
-    axis = found.plot.coefficients(odds_ratios=True, n=2)
-    assert (axis.get_xscale(), axis.get_xlabel()) == ("log", "odds ratio")
-    middle = axis.lines[0].get_xdata()
-    np.testing.assert_allclose(middle.astype(float), np.exp(table["mean"].iloc[1::-1]))
+    assert axis.get_xlabel().startswith("coefficient for 1 per standard deviation\nif included")
+    with pytest.warns(ModelWarning, match=r"go from 0\.0\d+ to [\d.]+: .* standardized=True"):
+        axis = found.plot.coefficients(odds_ratios=True, n=2)
+    assert axis.get_xlabel() == "odds ratio of 1 per unit\nif included, with 95 % interval"
     legend = found.plot.models().get_legend().get_texts()
     assert [text.get_text() for text in legend] == ["in the model", "left out"]
+    pyplot.close("all")
+
+
+def test_pictures_show_the_odds_ratios_of_the_table():
+    X, y = data(n=300)
+    found = fitted(X, np.where(y, "ill", "control"), expected_size=1)
+    table = found.summary(standardized=True)
+    assert table.attrs["class"] == "ill" == found.classes_[1]
+    draws = found._draws[1].toarray() * found.scale_
+    for j in range(5):
+        own = draws[draws[:, j] != 0, j]
+        wanted = np.quantile(own, [0.025, 0.975]) if own.size >= 40 else [np.nan] * 2
+        np.testing.assert_allclose(table.loc[j, ["low", "high"]], wanted)
+    axis = found.plot.coefficients(standardized=True, odds_ratios=True)
+    label = "odds ratio of 'ill' per standard deviation\nif included, with 95 % interval; hollow:"
+    assert axis.get_xlabel() == f"{label} probability < 1/2"
+    ends = np.array([bar[:, 0] for bar in axis.collections[0].get_segments()])[::-1]
+    drawn = table.dropna()
+    np.testing.assert_allclose(axis.lines[0].get_xdata()[::-1], table["odds_ratio"])
+    np.testing.assert_allclose(ends, drawn[["odds_ratio_low", "odds_ratio_high"]])
+    hollow = table["odds_ratio"][table["probability"] < 0.5]
+    np.testing.assert_allclose(axis.lines[1].get_xdata()[::-1], hollow)
+    axis.figure.canvas.draw()
+    assert (axis.get_xscale(), axis.get_yticklabels()[-1].get_text()) == ("log", "0")
+    ticks = {text.get_text() for text in axis.get_xticklabels()}
+    assert {"0.5", "1", "2"} <= ticks
+    sizes = found.plot.sizes().get_xticks()
+    np.testing.assert_array_equal(sizes, np.round(sizes))
+    pyplot.close("all")
+
+
+def test_columns_of_few_draws_have_no_interval():
+    X, y = data(n=400, p=8)
+    found = fitted(X, y, inclusion_prior=[0.5] * 7 + [1e-6])
+    table = found.summary(standardized=True)
+    assert table.loc[7, ["low", "odds_ratio_high"]].isna().all()
+    assert table.loc[range(7), ["low", "odds_ratio_high"]].notna().all(axis=None)
+    assert found.plot.coefficients(odds_ratios=True).get_xscale() == "log"
     pyplot.close("all")
 
 

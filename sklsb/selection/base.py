@@ -39,6 +39,8 @@ Model = tuple[int, ...]
 
 _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
+# Fewest draws with a column for an interval of its coefficient, 95 % of them.
+_FEWEST_DRAWS, _INTERVAL = 40, (0.025, 0.975)
 # Warn if a ridge regression explains at least this share of what ``coef_`` leave.
 _MUCH = 0.2
 
@@ -354,26 +356,48 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         -------
         pandas.DataFrame
             By column: ``probability`` of inclusion and its ``mcse``; ``mean`` and ``sd`` of the
-            coefficient over all models; its mean ``if_included`` and the probability that it is
-            ``positive`` then. Of classes also the ``odds_ratio`` exp(if_included): by how much one
-            unit more multiplies the odds of the second class.
+            coefficient over all models, with 0 where the column is left out. Given that the column
+            is included: the mean ``if_included``, the interval from ``low`` to ``high`` that holds
+            95 % of the draws (NaN if fewer than 40 draws include the column), and the probability
+            that the coefficient is ``positive``. For classes also ``odds_ratio``,
+            ``odds_ratio_low`` and ``odds_ratio_high``, the exponentials of ``if_included``, ``low``
+            and ``high``: by how much one unit more multiplies the odds of the second of
+            ``classes_``, which is ``attrs["class"]``.
         """
         check_is_fitted(self)
         unit = self.scale_ if standardized else 1.0
-        odds = {"odds_ratio": np.exp(self.coef_conditional_ * unit)} if is_classifier(self) else {}
+        middle, (low, high) = self.coef_conditional_ * unit, self._intervals() * unit
+        attrs, odds = {}, {}
+        if is_classifier(self):
+            attrs = {"class": self.classes_.tolist()[1]}
+            with np.errstate(over="ignore"):
+                odds = {"odds_ratio": np.exp(middle)}
+                odds |= {"odds_ratio_low": np.exp(low), "odds_ratio_high": np.exp(high)}
         frame = pd.DataFrame(
             {
                 "probability": self.inclusion_probabilities_,
                 "mcse": self.inclusion_mcse_,
                 "mean": self.coef_.ravel() * unit,
                 "sd": self.coef_sd_ * unit,
-                "if_included": self.coef_conditional_ * unit,
+                "if_included": middle,
+                "low": low,
+                "high": high,
                 "positive": self.positive_probability_,
                 **odds,
             },
             index=pd.Index(self._names(), name="feature"),
         )
+        frame.attrs.update(attrs)
         return frame.sort_values("probability", ascending=False, kind="stable")
+
+    def _intervals(self) -> Array:
+        """Return the ends of 95 % of the draws of each coefficient that is included, (2, p)."""
+        draws = self._drawn()  # (draws, p), CSC, without the zeros of columns left out
+        ends = np.full((2, draws.shape[1]), np.nan)
+        for j in np.flatnonzero(np.diff(draws.indptr) >= _FEWEST_DRAWS):
+            own = draws.data[draws.indptr[j] : draws.indptr[j + 1]]
+            ends[:, j] = np.quantile(own, _INTERVAL)
+        return ends
 
     def _posterior(self, coef: Array, included: Any, attrs: dict[str, Any], **others: Array) -> Any:
         """Put draws of coefficients, (chain, draw, feature), and others into ArviZ's container."""

@@ -331,6 +331,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             coef[included] = b[:-1] * problem.scale[where[included]]
             self._modes[name] = (float(b[-1] - coef @ centre + shift), coef)
 
+    def _drawn(self) -> sparse.csc_array:
+        return self._draws[1].tocsc()
+
     # ------------------------------------------------------------- predictions
 
     def decision_function(self, X: Any, estimator: str = "bma") -> Array:

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
+
 
 class Plots:
     """Pictures of a fitted estimator.
@@ -40,23 +43,51 @@ class Plots:
         standardized: bool = False,
         odds_ratios: bool = False,
     ) -> Any:
-        """Plot coefficients averaged over models with two posterior standard deviations.
+        """Plot what `summary` says of coefficients given inclusion: means and 95 % intervals.
 
         ``standardized`` ones are for one standard deviation of each column, and can be compared.
-        ``odds_ratios`` of classes are their exponentials, on a logarithmic axis.
+        ``odds_ratios`` of classes are their exponentials, on a logarithmic axis. Points are hollow
+        where the probability of inclusion is below 1/2, and have no bar where too few draws include
+        the column.
         """
+        from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
+
         if odds_ratios and not is_classifier(self._model):
             raise ValueError("odds_ratios is True; there are odds of classes only, not of numbers.")
+        scale = self._model.scale_
+        if not standardized and scale.max() > 10.0 * scale.min():
+            warn(
+                f"standard deviations of the columns go from {scale.min():.2g} to "
+                f"{scale.max():.2g}: coefficients per unit cannot be compared in a picture. Give "
+                "standardized=True.",
+                ModelWarning,
+            )
         ax, frame = self._axis(ax), self._first(n, standardized)
-        names = [str(name) for name in frame.index]
-        ends = [frame["mean"] + two * frame["sd"] for two in (0, -2, 2)]
-        middle, low, high = map(np.exp, ends) if odds_ratios else ends
-        ax.errorbar(middle, names, xerr=[middle - low, high - middle], fmt="o")
+        names = [f"odds_ratio{end}" for end in ("", "_low", "_high")]
+        names = names if odds_ratios else ["if_included", "low", "high"]
+        middle, low, high = frame[names].to_numpy().T
+        # The mean of rare draws may be beyond their quantiles; matplotlib refuses such bars.
+        ends = np.maximum([middle - low, high - middle], 0.0)
+        place, rare = np.arange(len(frame)), frame["probability"].to_numpy() < 0.5
+        points = ax.errorbar(middle, place, xerr=ends, fmt="o")[0]
+        ax.plot(middle[rare], place[rare], "o", color=points.get_color(), mfc="white", zorder=3)
+        ax.set_yticks(place, [str(name) for name in frame.index])
         ax.axvline(1.0 if odds_ratios else 0.0, color="black", linewidth=0.8, linestyle=":")
-        unit = " of one standard deviation" if standardized else ""
-        ax.set(xlabel=("odds ratio" if odds_ratios else "coefficient") + unit)
+        what = "odds ratio" if odds_ratios else "coefficient"
+        if is_classifier(self._model):
+            what += f" {'of' if odds_ratios else 'for'} {frame.attrs['class']!r}"
+        label = f"{what} per {'standard deviation' if standardized else 'unit'}"
+        label += "\nif included, with 95 % interval" + "; hollow: probability < 1/2" * bool(
+            rare.any()
+        )
+        ax.set(xlabel=label)
         if odds_ratios:
             ax.set_xscale("log")
+            left, right = ax.get_xlim()
+            steps = (1, 2, 5) if right < 300 * left else (1,)
+            locator = AutoLocator() if right < 5 * left else LogLocator(subs=steps, numticks=7)
+            ax.xaxis.set(major_locator=locator, minor_locator=NullLocator())
+            ax.xaxis.set_major_formatter("{x:g}")
         return ax
 
     def sizes(self, ax: Any = None) -> Any:
@@ -64,6 +95,7 @@ class Plots:
         ax, sizes = self._axis(ax), self._model.model_sizes_
         shown = np.flatnonzero(sizes > 1e-4)
         ax.bar(shown, sizes[shown])
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="columns in the model", ylabel="probability")
         return ax
 

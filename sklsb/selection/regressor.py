@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from scipy.special import gammaln, ndtr
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -31,6 +32,8 @@ from sklsb.targets._checks import positive, warn_if_classes
 
 # States of a chain that draws and predictions are made of.
 _N_STATES = 200
+# Draws that intervals of coefficients are made of.
+_N_DRAWS = 1000
 
 
 @dataclass(eq=False, repr=False)
@@ -282,6 +285,23 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             "hpm": ([given(best)], np.ones(1)),
         }
 
+    def _draw(self, state: Given, rng: np.random.Generator) -> tuple[Array, float, float]:
+        """Draw all coefficients, the intercept and the noise of a model."""
+        scale = math.sqrt(state.error / rng.chisquare(self._df))
+        coef = np.zeros(self.n_features_in_)
+        coef[state.columns] = state.mean + scale * (state.root @ rng.normal(size=state.mean.size))
+        flat = self._flat.coefficients(coef)
+        flat = flat + scale * (np.linalg.inv(self._flat.r) @ rng.normal(size=flat.size))
+        coef[self._flat.always] = flat[1:]
+        return coef, flat[0], scale
+
+    def _drawn(self) -> sparse.csc_array:
+        states, weights = self._averaged["bma"]
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(states), size=_N_DRAWS, p=weights)
+        rows = [sparse.csr_array(self._draw(states[i], rng)[0][None]) for i in chosen]
+        return sparse.vstack(rows, format="csc")
+
     # ------------------------------------------------------------- results
 
     def predict(self, X: Any, return_std: bool = False, estimator: str = "bma") -> Any:
@@ -344,17 +364,10 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         coef, sigma = np.zeros((chains, n, p)), np.zeros((chains, n))
         included = np.zeros((chains, n, p), dtype=np.int8)
         intercept = np.zeros((chains, n))
-        always, inverse = self._flat.always, np.linalg.inv(self._flat.r)
-        included[:, :, always] = 1
+        included[:, :, self._flat.always] = 1
         for c, (states, weights) in enumerate(zip(self._states, self._weights, strict=True)):
             for d, i in enumerate(np.sort(rng.choice(len(states), size=n, p=weights))):
-                state = states[i]
-                scale = math.sqrt(state.error / rng.chisquare(self._df))
-                noise = rng.normal(size=state.mean.size)
-                coef[c, d, state.columns] = state.mean + scale * (state.root @ noise)
-                included[c, d, state.columns] = 1
-                flat = self._flat.coefficients(coef[c, d])
-                flat = flat + scale * (inverse @ rng.normal(size=flat.size))
-                intercept[c, d], coef[c, d, always], sigma[c, d] = flat[0], flat[1:], scale
+                coef[c, d], intercept[c, d], sigma[c, d] = self._draw(states[i], rng)
+                included[c, d, states[i].columns] = 1
         attrs = {"prior": self.prior}
         return self._posterior(coef, included, attrs, intercept=intercept, sigma=sigma)
