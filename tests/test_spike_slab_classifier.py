@@ -325,6 +325,7 @@ def test_units_do_not_matter_if_they_are_not_asked_to():
 @pytest.mark.usefixtures("short")
 @pytest.mark.filterwarnings("ignore:No features were selected")
 @pytest.mark.filterwarnings("ignore:.*could not be checked|.*array_api")
+@pytest.mark.filterwarnings("ignore:classes are separated|every column")  # true of these data
 def test_check_estimator():
     results = check_estimator(
         SpikeSlabClassifier(tol=0.5, n_chains=2, random_state=0), on_fail=None, on_skip=None
@@ -454,8 +455,38 @@ def test_a_narrow_slab_is_told():
     with pytest.warns(ModelWarning, match="slab_sd=10 .* such as 100, or expected_size"):
         fitted(X / 100.0, y, slab_sd=10.0, standardize=False)
     fitted(X, y)
-    fitted(X[:70], y[:70], slab_sd=0.1)
     fitted(X[:, :4], y, slab_sd=0.1)
+    sure = rng.random(60) < expit(1.5 * X[:60, :6].sum(axis=1))
+    found = fitted(X[:60, :6], sure)  # all matter, most clearly
+    assert found.inclusion_probabilities_.min() < 0.9 < np.median(found.inclusion_probabilities_)
+
+
+def test_few_data_are_told():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(12, 8)), np.arange(12) % 2
+    message = r"at least 0\.\d+, .*: 12 observations are few for 8 columns .* expected_size"
+    with pytest.warns(ModelWarning, match=message):
+        assert fitted(X, y, tol=0.05).get_support().any()
+    assert not fitted(X, y, tol=0.05, expected_size=1).get_support().any()
+    X = rng.normal(size=(100, 20))
+    y = rng.random(100) < expit(1.5 * X[:, :2].sum(axis=1))
+    assert fitted(X, y, tol=0.05).get_support(indices=True).tolist() == [0, 1]
+
+
+def test_columns_that_separate_the_classes_are_told():
+    X, y = data(n=400)
+    rare, leak = np.zeros(400), y + np.linspace(-0.4, 0.4, 400)
+    rare[np.flatnonzero(y)[:2]] = 1.0
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    match = "separated by column 'leak': .* slab_sd=10. Leave"
+    with pytest.warns(ModelWarning, match=match):
+        fitted(frame.assign(leak=-leak), y, slab_sd=10, tol=0.05)
+    for kind in (np.asarray, sparse.csr_array):
+        with pytest.warns(ModelWarning, match="separated by column 5: .* rare categories"):
+            found = fitted(kind(np.column_stack([X, rare])), y)
+        assert found.summary().loc[5, "odds_ratio"] > 1000
+    rare[np.flatnonzero(y == 0)[0]] = 1.0  # one row of the other class
+    fitted(np.column_stack([X, rare]), y)
 
 
 def test_data_frames():

@@ -24,9 +24,11 @@ from sklsb.selection.search import Search
 from sklsb.targets._checks import positive
 
 _CHUNK = 1 << 22  # numbers in a table of predictions
-# A slab may be narrow where the least probability of so many columns is between these, with so many
-# trials for each.
+# Columns are hardly told apart if the least probability of so many is at least this, and the median
+# below that. With so many trials for each, it is the slab that is narrow.
 _FEWEST, _LEAST, _CLEAR, _OF_COLUMN = 6, 0.4, 0.9, 10
+# Columns that are so likely are examined for separation of the classes.
+_EXAMINED = 0.1
 
 
 @dataclass(eq=False, repr=False)
@@ -146,8 +148,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         Warns
         -----
         ModelWarning
-            If columns are equal: they share a probability. If of six columns or more, with ten
-            trials for each, none is clearly out and not all are clearly in: a narrow slab.
+            If columns are equal: they share a probability. If of six columns or more none is
+            clearly out and most are not clearly in: few data or, with ten trials for each column, a
+            narrow slab. If a column separates the classes: the prior sets its coefficient.
         SeparatedModesWarning
             If chains disagree: probabilities are uncertain by as much. If a ridge regression
             explains far more in rows left out: chains may have missed columns.
@@ -188,7 +191,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         psi = np.asarray(rows.X @ self.coef_[0]) + self.intercept_[0] - shift
         before, left = problem.left(np.empty(0, dtype=np.int64)), problem.left_by(psi)
         self._tell(search, 1.0 - float(left @ left / (before @ before)))
-        self._tell_if_narrow(slab_sd, int(rows.n_trials.sum()))
+        self._tell_if_alike(slab_sd, int(rows.n_trials.sum()))
+        self._tell_if_separated(rows)
         return self
 
     def _shift(self, rows: Rows) -> float:
@@ -207,16 +211,46 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         first, second = (positive(given.get(c, 1.0), f"class_weight[{c!r}]") for c in labels)
         return float(np.log(second) - np.log(first))
 
-    def _tell_if_narrow(self, slab_sd: float, n_trials: int) -> None:
-        """Warn if many data hardly tell columns in the model from others: the slab is narrow."""
+    def _tell_if_alike(self, slab_sd: float, n_trials: int) -> None:
+        """Warn if columns in the model are hardly told from others: few data or a narrow slab."""
         share = self._estimate.share
-        enough = share.size >= _FEWEST and n_trials >= _OF_COLUMN * share.size
-        if enough and _LEAST <= share.min() < _CLEAR:
+        if share.size < _FEWEST or share.min() < _LEAST or np.median(share) >= _CLEAR:
+            return
+        why = (
+            f"under slab_sd={slab_sd:g} a column that is in may do next to nothing, so little "
+            "speaks against it. To tell which matter most, give a larger slab_sd, such as "
+            f"{10 * slab_sd:g}, or expected_size."
+        )
+        if n_trials < _OF_COLUMN * share.size:
+            why = (
+                f"{n_trials} observations are few for {share.size} columns or groups, so do not "
+                "take them as found. Give expected_size, how many you expect to matter; a smaller "
+                "one, if you gave it."
+            )
+        warn(
+            f"every column has a probability of at least {share.min():.2g}, and not all are "
+            f"clearly in the model: {why}",
+            ModelWarning,
+        )
+
+    def _tell_if_separated(self, rows: Rows) -> None:
+        """Warn of likely columns in which one class has no value above one of the other."""
+        likely = np.flatnonzero(self.inclusion_probabilities_ > _EXAMINED)
+        part = rows.X[:, likely]
+        part = part.tocsc() if sparse.issparse(part) else part
+        second, first = rows.n_successes > 0, rows.n_successes < rows.n_trials
+        found, names = [], self._names()
+        for i, j in enumerate(likely):
+            x = as_dense(part[:, [i]]).ravel()
+            if x[second].min() >= x[first].max() or x[first].min() >= x[second].max():
+                found.append(repr(names[j]))
+        if found:
+            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
             warn(
-                f"every column has a probability of at least {share.min():.2g}, and not all are "
-                f"clearly in the model: under slab_sd={slab_sd:g} a column that is in may do next "
-                "to nothing, so little speaks against it. To tell which matter most, give a larger "
-                f"slab_sd, such as {10 * slab_sd:g}, or expected_size.",
+                f"classes are separated by column {', '.join(found[:5])}{more}: but for ties, all "
+                "rows of one class have larger values than all of the other. Data put no bound on "
+                f"such a coefficient; its size comes from slab_sd={self.slab_sd:g}. Leave out what "
+                "is known only after the class (a leak), and join rare categories.",
                 ModelWarning,
             )
 
