@@ -503,6 +503,9 @@ def test_data_frames():
     assert found.get_support(indices=True).tolist() == [0, 2]
     with pytest.raises(ValueError, match="feature names"):
         found.predict(frame[["b", "a", "c", "d", "e"]])
+    models = found.top_models(2)
+    assert list(models["columns"]) == [tuple("abcde"[j] for j in m) for m, _ in found.models_[:2]]
+    assert models["probability"].tolist() == [p for _, p in found.models_[:2]]
     pictures = [getattr(found.plot, name)() for name in ("inclusion", "coefficients", "sizes")]
     assert pictures[0].get_yticklabels()[-1].get_text() == summary.index[0]
     assert found.plot.models(n=3).get_yticklabels()[0].get_text() == f"{found.models_[0][1]:.3f}"
@@ -563,7 +566,13 @@ def test_wrong_parameters_are_refused(parameters, message):
     ("arguments", "message"),
     [
         ((X, np.zeros(20)), "y has one class only, .*0.0.*; the classifier needs two classes"),
-        ((X, np.arange(20) % 3), "Only binary classification is supported. .* multiclass"),
+        (
+            (X, np.array(["ill", "well", "dead"])[np.arange(20) % 3]),
+            "Only binary .* multiclass: y has 3 labels, 'dead', 'ill', 'well'. .* y == 'dead'",
+        ),
+        ((X, np.arange(20) % 10), "10 labels, 0, 1, 2, 3, 4, .... Compare one"),
+        ((X, ["ill"] * 10 + ["well"] * 9 + [None]), r"y lacks a value \(None or NaN\) in row 19;"),
+        ((X, pd.Series([1.0, np.nan] * 10)), r"y lacks a value \(None or NaN\) in row 1;"),
         ((X, Y[:5]), r"y has shape \(5,\); it must have one entry for each of the 20 rows"),
         ((X, Y, Y), "y has one class only, among rows of positive weight"),
         ((X, Y, np.zeros(20)), "Every sample_weight is zero"),
@@ -574,7 +583,7 @@ def test_wrong_parameters_are_refused(parameters, message):
         ((X * [1, 0, 1], Y), "column 1 of X is constant; leave it out"),
         ((np.where(X > 1, np.inf, X), Y), "contains (NaN|infinity)"),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 def test_wrong_data_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -399,6 +399,25 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             ends[:, j] = np.quantile(own, _INTERVAL)
         return ends
 
+    def top_models(self, n: int = 10) -> pd.DataFrame:
+        """Return a table of ``models_`` with the names of their columns.
+
+        Parameters
+        ----------
+        n : int, default=10
+            How many, the most probable first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``probability`` and ``columns``, a tuple of names, of each model.
+        """
+        check_is_fitted(self)
+        check_count(n, "n", 1)
+        names = self._names()
+        rows = [(p, tuple(names[j] for j in members)) for members, p in self.models_[:n]]
+        return pd.DataFrame(rows, columns=["probability", "columns"])
+
     def _posterior(self, coef: Array, included: Any, attrs: dict[str, Any], **others: Array) -> Any:
         """Put draws of coefficients, (chain, draw, feature), and others into ArviZ's container."""
         dims, shape = ("chain", "draw"), coef.shape[:2]

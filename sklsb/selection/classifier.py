@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, logsumexp
@@ -262,6 +263,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
                 "None."
             )
         y = column_or_1d(y, warn=True)
+        if (lacking := np.flatnonzero(pd.isna(y))).size:
+            raise ValueError(f"y lacks a value (None or NaN) in row {lacking[0]}; leave it out.")
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
         if y.shape != (n,):
@@ -281,8 +284,11 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             return successes, trials
         check_classification_targets(y)
         if (kind := type_of_target(y, input_name="y")) != "binary":
+            shown = ", ".join(map(repr, (labels := np.unique(y).tolist())[:5]))
             raise ValueError(
-                f"Only binary classification is supported. The type of the target is {kind}."
+                f"Only binary classification is supported. The type of the target is {kind}: y has "
+                f"{len(labels)} labels, {shown}{', ...' * (len(labels) > 5)}. Compare one with the "
+                f"others, as in y == {labels[0]!r}, or leave rows out."
             )
         self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
