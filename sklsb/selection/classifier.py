@@ -218,16 +218,13 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         if share.size < _FEWEST or share.min() < _LEAST or np.median(share) >= _CLEAR:
             return
         why = (
-            f"under slab_sd={slab_sd:g} a column that is in may do next to nothing, so little "
+            f"{n_trials} observations are few for {share.size} columns or groups. Give "
+            "expected_size, how many you expect to matter; a smaller one, if you gave it."
+            if n_trials < _OF_COLUMN * share.size
+            else f"under slab_sd={slab_sd:g} a column that is in may do next to nothing, so little "
             "speaks against it. To tell which matter most, give a larger slab_sd, such as "
             f"{10 * slab_sd:g}, or expected_size."
         )
-        if n_trials < _OF_COLUMN * share.size:
-            why = (
-                f"{n_trials} observations are few for {share.size} columns or groups, so do not "
-                "take them as found. Give expected_size, how many you expect to matter; a smaller "
-                "one, if you gave it."
-            )
         warn(
             f"every column has a probability of at least {share.min():.2g}, and not all are "
             f"clearly in the model: {why}",

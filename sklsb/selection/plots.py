@@ -5,9 +5,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from sklsb._system.warn import warn
-from sklsb.exceptions import ModelWarning
-
 
 class Plots:
     """Pictures of a fitted estimator.
@@ -54,21 +51,13 @@ class Plots:
 
         if odds_ratios and not is_classifier(self._model):
             raise ValueError("odds_ratios is True; there are odds of classes only, not of numbers.")
-        scale = self._model.scale_
-        if not standardized and scale.max() > 10.0 * scale.min():
-            warn(
-                f"standard deviations of the columns go from {scale.min():.2g} to "
-                f"{scale.max():.2g}: coefficients per unit cannot be compared in a picture. Give "
-                "standardized=True.",
-                ModelWarning,
-            )
         ax, frame = self._axis(ax), self._first(n, standardized)
         names = [f"odds_ratio{end}" for end in ("", "_low", "_high")]
         names = names if odds_ratios else ["if_included", "low", "high"]
         middle, low, high = frame[names].to_numpy().T
         # The mean of rare draws may be beyond their quantiles; matplotlib refuses such bars.
         ends = np.maximum([middle - low, high - middle], 0.0)
-        place, rare = np.arange(len(frame)), frame["probability"].to_numpy() < 0.5
+        place, rare = np.arange(len(frame)), np.flatnonzero(frame["probability"] < 0.5)
         points = ax.errorbar(middle, place, xerr=ends, fmt="o")[0]
         ax.plot(middle[rare], place[rare], "o", color=points.get_color(), mfc="white", zorder=3)
         ax.set_yticks(place, [str(name) for name in frame.index])
@@ -77,15 +66,15 @@ class Plots:
         if is_classifier(self._model):
             what += f" {'of' if odds_ratios else 'for'} {frame.attrs['class']!r}"
         label = f"{what} per {'standard deviation' if standardized else 'unit'}"
-        label += "\nif included, with 95 % interval" + "; hollow: probability < 1/2" * bool(
-            rare.any()
-        )
-        ax.set(xlabel=label)
+        if not standardized and self._model.scale_.max() > 10.0 * self._model.scale_.min():
+            label += "\nunits differ: compare with standardized=True"
+        label += "\nif included, with 95 % interval"
+        ax.set(xlabel=label + ("; hollow: probability < 1/2" if rare.size else ""))
         if odds_ratios:
             ax.set_xscale("log")
             left, right = ax.get_xlim()
             steps = (1, 2, 5) if right < 300 * left else (1,)
-            locator = AutoLocator() if right < 5 * left else LogLocator(subs=steps, numticks=7)
+            locator = AutoLocator() if right < 5 * left else LogLocator(subs=steps, numticks=5)
             ax.xaxis.set(major_locator=locator, minor_locator=NullLocator())
             ax.xaxis.set_major_formatter("{x:g}")
         return ax
