@@ -459,6 +459,8 @@ def overlaps(draws: xr.Dataset, *, ax: Any = None) -> Any:
     fewer than two draws there is a ValueError.
     """
     found = as_draws(draws)
+    if "beta" in found.dims:
+        raise ValueError("draws has several temperatures; give one, as draws.sel(beta=1.0).")
     x = found["x"].values if "x" in found else np.zeros((0, 0, 0))
     x = x.reshape(*x.shape[:2], -1)
     if len(x) == 1:

@@ -285,6 +285,10 @@ def test_histograms_and_traces():
         ),
         (lambda: plot.traces(xr.Dataset()), r"draws has \[\], and name is 'lp'; give one of"),
         (lambda: plot.overlaps(draws_of([[[1, 1]]])), "give the states x of at least two draws"),
+        (
+            lambda: plot.overlaps(draws_of([[[1, 1]]]).expand_dims(beta=[0.5, 1.0])),
+            "several temperatures; give one",
+        ),
     ],
 )
 def test_what_is_refused(call, message):

@@ -1,6 +1,8 @@
 """Draws at all temperatures of tempering: against enumeration, elimination, Kaufman's formula."""
 
 import copy
+import itertools
+import math
 import pickle
 
 import numpy as np
@@ -427,8 +429,8 @@ def test_overlaps_of_two_chains():
     pair = xr.Dataset({"x": (("chain", "draw", "site"), x)})
     found = overlaps(pair, bins=5)
     np.testing.assert_allclose(found["q"], [[0.2, -1.0]])
-    np.testing.assert_allclose(found["p"], [1.25, 0, 0, 1.25, 0])
-    np.testing.assert_allclose(found["bin"], [-0.8, -0.4, 0.0, 0.4, 0.8], atol=1e-12)
+    np.testing.assert_allclose(found["p"], [0.625, 0.625, 0])  # two of the six values in each
+    np.testing.assert_allclose(found["bin"], [-0.8, 0.0, 0.8], atol=1e-12)
     share = overlaps(xr.Dataset({"x": (("chain", "draw", "site"), (x + 1) // 2)}), bins=1)
     np.testing.assert_allclose(share["q"], [[0.6, 0.0]])
     with pytest.raises(ValueError, match="states x of at least two chains"):
@@ -436,7 +438,8 @@ def test_overlaps_of_two_chains():
     sampler = make(betas=BETAS, n_replicas=5, n_chains=5).fit(target)
     found = overlaps(sampler.sample(2000, temperatures="all"))
     assert found["q"].sizes == {"chain": 2, "draw": 2000, "beta": 5}
-    np.testing.assert_allclose(found["p"].sum("bin") * 0.1, 1.0)
+    np.testing.assert_allclose(found["bin"], [-1, -0.6, -0.2, 0.2, 0.6, 1], atol=1e-12)
+    np.testing.assert_allclose(found["p"].sum("bin") * 0.4, 1.0)
     states = exact.states(target)
     product = states @ states.T / 5
     for beta in (0.25, 0.6):
@@ -445,11 +448,37 @@ def test_overlaps_of_two_chains():
         assert abs(q2.value - p @ product @ p) < 4.5 * q2.mcse
         at = found.sel(beta=beta).isel(bin=-1)
         top = p @ (product > 0.9) @ p
-        assert abs(at["p"] * 0.1 - top) < 4.5 * at["mcse"] * 0.1
+        assert abs(at["p"] * 0.4 - top) < 4.5 * at["mcse"] * 0.4
     ratio = binder(found, "q").sel(beta=0.6)
     p = softmax(0.6 * target.log_prob(states))
     wanted = 1 - (p @ product**4 @ p) / (3 * (p @ product**2 @ p) ** 2)
     assert abs(ratio["binder"] - wanted) < 4.5 * ratio["mcse"]
+    p = softmax(0.5 * target.log_prob(states))  # between two levels
+    wanted = 1 - (p @ product**4 @ p) / (3 * (p @ product**2 @ p) ** 2)
+    between = binder(found, "q", betas=[0.5])
+    assert abs(between["binder"][0] - wanted) < 4.5 * between["mcse"][0]
+    with pytest.raises(ValueError, match=r"n_sites \* <q\^2> is the susceptibility of a glass"):
+        susceptibility(found, "q")
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 3, 5, 6, 7, 20])
+@pytest.mark.parametrize("n", [3, 6, 8])
+def test_bins_of_overlaps_hold_equally_many_values(n, n_bins):
+    """Of all states and one: q is binomial, and its distribution symmetric."""
+    x = np.array(list(itertools.product([-1, 1], repeat=n)))
+    pair = np.stack([x, np.ones_like(x)])
+    found = overlaps(xr.Dataset({"x": (("chain", "draw", "site"), pair)}), bins=n_bins)
+    p, middle = found["p"].values, found["bin"].values
+    np.testing.assert_allclose(p, p[::-1], atol=1e-12)
+    np.testing.assert_allclose(middle, -middle[::-1], atol=1e-12)
+    width = 2.0 * (n + 1) / n if len(p) == 1 else middle[1] - middle[0]
+    levels = 2.0 * np.arange(n + 1) / n - 1.0
+    for at, density in zip(middle, p, strict=True):
+        inside = abs(levels - at) < width / 2
+        wanted = sum(math.comb(n, k) for k in np.flatnonzero(inside)) / 2**n
+        assert density * width == pytest.approx(wanted)
+        assert inside.sum() == round(width * n / 2) or at in (middle[0], middle[-1])
+    assert len(p) <= n_bins + 1
 
 
 @pytest.mark.slow

@@ -145,20 +145,33 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
         States of at least two chains, as in `specific_heat`. The first is compared with the second,
         the third with the fourth, and so on, so that pairs are independent.
     bins : int, default=20
-        Bins of the distribution, from the smallest possible overlap to 1.
+        About as many bins, each of the same number of the N + 1 values that q can take, and as many
+        below the middle one as above.
 
     Returns
     -------
     xarray.Dataset
-        ``q`` of the dimensions chain (the pair), draw and beta, for `expectation` and `binder`; the
-        density ``p`` of the dimensions beta and bin, with its standard error ``mcse``, and ``bin``,
-        the middle of each. Errors are by batches: of 200 draws of one pair they were 10 to 20 %
+        ``q`` of the dimensions chain (the pair), draw and beta, for `expectation` and `binder`, and
+        ``lp``, the sum of log p of the pair, by which these reweight; the density ``p`` of the
+        dimensions beta and bin, with its standard error ``mcse``, and ``bin``, the middle of each.
+        Errors are by batches: of 200 draws of one pair they were 10 to 20 %
         too small.
 
     Raises
     ------
     ValueError
         If there are no states of two chains, or bins is not a positive integer.
+
+    Examples
+    --------
+    The susceptibility of a spin glass, :math:`N \langle q^2 \rangle`:
+
+    >>> import numpy as np
+    >>> from sklsb import GibbsSampler, Ising
+    >>> from sklsb.diagnostics import expectation, overlaps
+    >>> glass = Ising.lattice(np.zeros((4, 4)), np.random.default_rng(0).normal(size=(2, 4, 4)))
+    >>> found = overlaps(GibbsSampler(random_state=0).fit(glass).sample(1000))
+    >>> chi = 16 * expectation(found.assign(q2=found["q"] ** 2), "q2").value
     """
     draws, bins = _checked(draws), integer(bins, "bins", 1, 1 << 16)
     x = draws["x"].values if "x" in draws else np.empty((0, 0))
@@ -170,12 +183,22 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
     x = x.reshape(*x.shape[: len(lead)], -1)
     n = len(x) // 2 * 2
     spins = bool(np.isin(x, (-1, 1)).all())
-    q = (1.0 + spins) * (x[:n:2] == x[1:n:2]).mean(axis=-1) - spins
-    edges = np.linspace(-1.0 * spins, 1.0, bins + 1)
-    # Rounding must not decide where an overlap between two bins goes.
-    place = np.searchsorted(edges[1:-1], q + 1e-9, side="right")
+    size = x.shape[-1]
+    equal = (x[:n:2] == x[1:n:2]).sum(axis=-1)
+    q = (1.0 + spins) * equal / size - spins
+    # Edges lie between values; where their number is no multiple, bins go on beyond both ends.
+    width = -(-(size + 1) // bins)
+    width += width % 2 == 0 and size % 2 == 0
+    bins = -(-(size + 1) // width)
+    bins += (bins * width - size - 1) % 2
+    first = -((bins * width - size - 1) // 2)
+    edges = (1.0 + spins) * (first - 0.5 + width * np.arange(bins + 1)) / size - spins
+    place = (equal - first) // width
     kept = {name: draws[name].values for name in lead[1:]}
     found = xr.Dataset({"q": (lead, q)}, {"chain": np.arange(n // 2), **kept})
+    if "lp" in draws:
+        lp = draws["lp"].transpose(*lead).values
+        found = found.assign_coords(lp=(lead, lp[:n:2] + lp[1:n:2]))
     within = found.assign(p=((*lead, "bin"), place[..., np.newaxis] == np.arange(bins)))
     density = [part / np.diff(edges) for part in expectation(within, "p")]
     dims = (*lead[2:], "bin")
@@ -211,7 +234,8 @@ def _labelled(
         if not n_sites:
             raise ValueError(
                 f"draws has {sorted(map(str, draws.variables))} and no attribute n_sites; give "
-                'states, or what sample(n, temperatures="all") returned.'
+                'states, or what sample(n, temperatures="all") returned. Of overlaps, '
+                "n_sites * <q^2> is the susceptibility of a glass: help(overlaps) has it."
             )
         scale = beta**power / n_sites
     value, error = map(np.atleast_1d, found)
