@@ -138,6 +138,13 @@ MUTANTS = {
         check_questions,
         "log Z has the likelihoods",
     ),
+    "largest entries of tables left out of log Z": Mutant(
+        "exact/elimination/plan.py",
+        "shift=shift, barren_shift",
+        "shift=0.0, barren_shift",
+        check_questions,
+        "log Z has the likelihoods",
+    ),
     "excluded values that never come back": Mutant(
         PREPARED,
         "if flat[self._sources.struck].any():",
