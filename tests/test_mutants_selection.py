@@ -95,6 +95,10 @@ def check_class_weights(package):
         assert np.isclose(model._shift(rows), np.log(4.0))
 
 
+def check_pictures(package):
+    anew("test_spike_slab_classifier").test_pictures_show_the_odds_ratios_of_the_table()
+
+
 def check_full_table(package):
     with pytest.MonkeyPatch.context() as patch:
         anew("test_spike_slab").check_full_table(patch)
@@ -106,6 +110,13 @@ def check_pairs(package):
 
 
 MUTANTS = {
+    "bars as long to the left as to the right": Mutant(
+        "selection/plots.py",
+        "[middle - low, high - middle]",
+        "[middle - low, middle - low]",
+        check_pictures,
+        "Not equal to tolerance",
+    ),
     # What is left of columns
     "a column that leaves with the wrong sign": Mutant(
         LINEAR,
