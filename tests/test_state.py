@@ -274,9 +274,9 @@ def test_segments_are_bounded_by_numbers(monkeypatch):
     sizes = []
     real = Streams.numbers
 
-    def watched(self, rule, c, n):
+    def watched(self, rule, c, n, **given):
         sizes.append(n * rule.facts.n_uniforms)
-        return real(self, rule, c, n)
+        return real(self, rule, c, n, **given)
 
     monkeypatch.setattr(_run, "MOST_NUMBERS", 30)
     monkeypatch.setattr("sklsb.samplers._run.burn_in.MOST_NUMBERS", 30)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, cast
 import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
@@ -36,6 +37,10 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
     _algorithm: ClassVar[type[Fit]]
     # What parameters that may be a name take besides, for errors.
     _objects: ClassVar[dict[str, str]] = {}
+    # No meta-estimator passes these on.
+    __metadata_request__fit: ClassVar = dict.fromkeys(
+        ("target", "initial_states", "checkpoint"), UNUSED
+    )
 
     n_chains: int
     init: str = "auto"
