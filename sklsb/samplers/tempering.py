@@ -306,20 +306,15 @@ class ParallelTempering(Normalised, BaseSampler):
         """Number of independent visits to beta = 1 that the draws of each ladder are worth."""
         return self._ladders.worth
 
-    def _log_z(self) -> tuple[float, float]:
-        ladders = self._ladders
-        ratio, error = ladders.batches.log_ratio(ladders.ladder.bennett)
-        return ratio + ladders.log_z_before, error
-
     @property
     def log_z_(self) -> float:
         """Natural logarithm of the sum of exp(log_prob) over all states."""
-        return self._log_z()[0]
+        return self._ladders.log_z[0]
 
     @property
     def log_z_error_(self) -> float:
         """Standard error of ``log_z_``."""
-        return self._log_z()[1]
+        return self._ladders.log_z[1]
 
     @property
     def index_process_(self) -> xr.DataArray:

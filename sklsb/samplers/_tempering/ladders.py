@@ -331,6 +331,12 @@ class Ladders(ChainEnsemble):
         return slice(1 if self.ladder.trips.shape[1] > 1 else 0, None)
 
     @property
+    def log_z(self) -> tuple[float, float]:
+        """Log Z and its standard error."""
+        ratio, error = self.batches.log_ratio(self.ladder.bennett)
+        return ratio + self.log_z_before, error
+
+    @property
     def trips_by_value(self) -> NDArray[np.int64]:
         """Round trips in each ladder: of each variable's values, or with one copy of replicas."""
         return self.ladder.trips[:, self._counted].copy()
