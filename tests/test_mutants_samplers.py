@@ -260,9 +260,12 @@ MUTANTS = {
         check_independent_draws,
         "independent",
     ),
+    "the error of log Z in its place": Mutant(
+        "samplers/tempering.py", "log_z[0]", "log_z[1]", check_log_z, "log Z"
+    ),
     "log Z of the ratio alone": Mutant(
-        "samplers/tempering.py",
-        "return ratio + ladders.log_z_before, error",
+        "samplers/_tempering/ladders.py",
+        "return ratio + self.log_z_before, error",
         "return ratio, error",
         check_log_z,
         "log Z",
