@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,10 @@ def _sayer(args: argparse.Namespace) -> Callable[[str], None]:
     return _tell if args.csv == _STANDARD else _say
 
 
-@contextmanager
-def _table(place: str | Path) -> Iterator[Any]:
-    if place == _STANDARD:
-        yield sys.stdout
-    else:
-        with Path(place).open("w", encoding="utf-8", newline="") as file:
-            yield file
+def _write_table(place: str | Path, table: Any) -> None:
+    """Write a data frame as lines with commas."""
+    file = sys.stdout if place == _STANDARD else place
+    table.to_csv(file, index=False, na_rep="nan", lineterminator="\r\n")
 
 
 # ----------------------------------------------------------------- models
@@ -70,12 +66,12 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     for word in words:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name
+        given: Any = _likelihoods(value) or value
         try:
-            given: Any = _likelihoods(value)
-            # What is a value's name is no list of likelihoods.
-            if not given or (target.state_names and _is_state(target, names, variable, value)):
-                given = value
-            (site,) = evidence.weights_of(target, {variable: given})
+            site = evidence.site_called(target, names, variable, "evidence names the variable")
+            if value in map(str, evidence.names_of_values(target, site)):
+                given = value  # what is a value's name is no list of likelihoods
+            evidence.weights_of(target, {variable: given})
         except ValueError as error:
             if "," in value and "=" in value:
                 raise CommandError(f"{error} Give an --observe to each variable.") from None
@@ -101,12 +97,6 @@ def _likelihoods(text: str) -> dict[str, float]:
         if not sign:
             return {}
     return found
-
-
-def _is_state(target: Any, names: Any, variable: Any, value: str) -> bool:
-    site = names.find(variable)
-    site = variable if site is None else site
-    return value in map(str, target.state_names[site])
 
 
 def _parted(word: str, sites: Any, states: Any) -> tuple[str, str]:
@@ -189,10 +179,7 @@ def _sample(args: argparse.Namespace) -> int:
         r_hat = float(found["r_hat"].max())
         say(f"largest R-hat of a variable: {r_hat:.4g}")
     if args.csv:
-        with _table(args.csv) as file:
-            sklsb.diagnostics.to_frame(done, target).to_csv(
-                file, index=False, lineterminator="\r\n"
-            )
+        _write_table(args.csv, sklsb.diagnostics.to_frame(done, target))
         say(f"{args.csv}: a row for each draw, chain after chain")
     return DONE
 
@@ -249,9 +236,7 @@ def _marginals(args: argparse.Namespace) -> int:
             told += f" (unknown for {unknown} values that all draws have, or none)"
     say(f"{path}: marginals of {target.n_sites} variables, {told}")
     if args.csv:
-        table = sklsb.diagnostics.to_frame(found, target)
-        with _table(args.csv) as file:
-            table.to_csv(file, index=False, na_rep="nan", lineterminator="\r\n")
+        _write_table(args.csv, sklsb.diagnostics.to_frame(found, target))
         say(f"{args.csv}: the same with names and standard errors")
     if args.pr:
         sklsb.io.write_result(args.pr, "PR", log_z / math.log(10))
@@ -260,19 +245,6 @@ def _marginals(args: argparse.Namespace) -> int:
             told += f" +- {log_z_error / math.log(10):.2g}, estimated by tempering"
         say(f"{args.pr}: log10 Z = {told}")
     return DONE
-
-
-def _write_values(place: str | Path, target: Any, places: Any) -> None:
-    """Write a row for each variable and its value."""
-    import csv
-
-    from sklsb.targets._evidence import names_of_values
-
-    with _table(place) as file:
-        table = csv.writer(file)
-        table.writerow(["variable", "value"])
-        for i, k in enumerate(places.tolist()):
-            table.writerow([target.label(i), names_of_values(target, i)[k]])
 
 
 def _map(args: argparse.Namespace) -> int:
@@ -301,7 +273,9 @@ def _map(args: argparse.Namespace) -> int:
     places = np.searchsorted(target.values, x)
     sklsb.io.write_result(path, "MPE", places)
     if args.csv:
-        _write_values(args.csv, target, places)
+        values = [sklsb.targets._evidence.value_name(target, i, v) for i, v in enumerate(x)]
+        columns = {"variable": target.names, "value": values}
+        _write_table(args.csv, sklsb.diagnostics.draws.frame(columns, len(x)))
         say(f"{args.csv}: the same with names")
     score, sign = sklsb.io._formats.format_of(args.model, args.format).score
     what = f"{score} = {_digits(0.0 + sign * lp / args.beta)}"  # never -0
