@@ -314,32 +314,37 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
 
 def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame":
     """Return a row for each value of each variable, under their names."""
-    p = found["p"].transpose(..., "state")
+    p, mcse = (found[name].transpose(..., "state") for name in ("p", "mcse"))
     shape = -1, p.shape[-1]
     dims = [found[dim].values.tolist() for dim in p.dims[:-1]]
     names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
-    if target is not None:
-        check_same_names(found, target, "marginals")
-        names = target.names
     labels = found.get("state_name", found["state"])
     called: Any = np.broadcast_to(labels.values, p.shape).reshape(shape).tolist()
-    integers = {*np.atleast_1d(labels.attrs.get("integers", [])).tolist()}
+    whole: Any = np.atleast_1d(labels.attrs.get("integers", []))
     if target is not None:
-        called, integers = target.state_names or called, set()
-    sizes = (
-        found["n_values"].values.ravel() if "n_values" in found else np.full(len(names), shape[1])
-    )
-    sites, places = np.nonzero(np.arange(shape[1]) < sizes[:, np.newaxis])
-    columns: dict[Any, Any] = {
-        "variable": [names[i] for i in sites],
-        "value": [
-            int(called[i][k]) if str(names[i]) in integers else called[i][k]
-            for i, k in zip(sites, places, strict=True)
-        ],
-    }
-    for name in ("p", "mcse"):
-        columns[name] = found[name].transpose(*p.dims).values.reshape(shape)[sites, places]
-    return frame(columns, len(sites))
+        check_same_names(found, target, "marginals")
+        names, called, whole = target.names, target.state_names or called, ()
+    n_values = found.get("n_values", xr.full_like(p[..., 0], p.shape[-1])).values.ravel()
+    values = [own[:k] for own, k in zip(called, n_values.astype(int), strict=True)]
+    values = [
+        [*map(int, own)] if str(name) in whole else own
+        for name, own in zip(names, values, strict=True)
+    ]
+    return value_rows(names, values, p.values.reshape(shape), mcse.values.reshape(shape))
+
+
+def value_rows(
+    names: Sequence[Any], values: Sequence[Sequence[Any]], p: Any, mcse: Any
+) -> "pd.DataFrame":
+    """Return a row for each of the values of each variable, from arrays that may have more."""
+    import pandas as pd
+
+    rows = [
+        (name, *row)
+        for name, own, *numbers in zip(names, values, p, mcse, strict=True)
+        for row in zip(own, *numbers, strict=False)
+    ]
+    return pd.DataFrame(rows, columns=["variable", "value", "p", "mcse"])
 
 
 def frame(columns: dict[Any, Any], n: int) -> "pd.DataFrame":

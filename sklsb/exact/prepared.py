@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
-from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns
+from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns, value_rows
 from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_limits, check_limits_kept
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
@@ -86,14 +86,8 @@ class Marginals(Mapping[Any, Any]):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each value of each variable, as `sklsb.diagnostics.to_frame`."""
-        import pandas as pd
-
-        rows = [
-            (self._target.label(site), value, p, 0.0)
-            for site, own in zip(self._sites, self.p, strict=True)
-            for value, p in zip(names_of_values(self._target, site), own, strict=False)
-        ]
-        return pd.DataFrame(rows, columns=["variable", "value", "p", "mcse"])
+        values = [names_of_values(self._target, site) for site in self._sites]
+        return value_rows([*self], values, self.p, np.zeros_like(self.p))
 
     def to_dataset(self) -> xr.Dataset:
         """Return the probabilities of all variables, labelled as by `sklsb.exact.marginals`.
