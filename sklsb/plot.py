@@ -29,7 +29,7 @@ _YES = {"yes", "true", "present", "positive"}
 _POSITIVE, _NEGATIVE = "#2a6fbb", "#c8452f"
 
 
-def _axes(ax: Any, **figure: Any) -> Any:
+def axes_on(ax: Any, **figure: Any) -> Any:
     if ax is not None:
         return ax
     try:
@@ -181,7 +181,7 @@ def graph(
     for what, given in (("min_strength", min_strength), ("max_strength", max_strength)):
         if given is not None and not 0.0 <= given < np.inf:
             raise ValueError(f"{what} is {given!r}; give a number that is not negative.")
-    new = _axes(ax)  # says what to install
+    new = axes_on(ax)  # says what to install
     import networkx as nx
     from matplotlib import colormaps, colors
     from matplotlib.cm import ScalarMappable
@@ -406,7 +406,7 @@ def marginals(
             f"variables is {variables!r:.200}, {why}; name variables of the marginals, for 1 to "
             f"{_MOST_BARS} bars."
         )
-    ax = _axes(ax, figsize=(5.0, 1.0 + 0.3 * len(kept)))
+    ax = axes_on(ax, figsize=(5.0, 1.0 + 0.3 * len(kept)))
     place = np.arange(len(kept))
     height = 0.8 / len(tables)
     for k, (table, colour) in enumerate(zip(tables, ("#f2a03d", "0.8"), strict=False)):
@@ -440,7 +440,7 @@ def _series(draws: xr.Dataset, name: str) -> NDArray[np.float64]:
 
 
 def _histogram(ax: Any, groups: Any, labels: Any, label: str, bins: Any) -> Any:
-    ax = _axes(ax)
+    ax = axes_on(ax)
     edges = np.histogram_bin_edges(np.concatenate(groups), bins)
     for group, name in zip(groups, labels, strict=True):
         ax.hist(group, edges, density=True, histtype="step", linewidth=1.5, label=name)
@@ -491,7 +491,7 @@ def energies(draws: xr.Dataset, *, ax: Any = None) -> Any:
 def traces(draws: xr.Dataset, name: str = "lp", *, ax: Any = None) -> Any:
     """Draw log p, or another number that each draw has, in the order of the draws."""
     series = _series(draws, name)
-    ax = _axes(ax, figsize=(7.0, 3.0))
+    ax = axes_on(ax, figsize=(7.0, 3.0))
     ax.plot(as_draws(draws)["draw"].values, series.T, linewidth=0.7)
     ax.set(xlabel="draw", ylabel="log p" if name == "lp" else name)
     ax.spines[["top", "right"]].set_visible(False)

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from sklsb.plot import axes_on
+
 
 class Plots:
     """Pictures of a fitted estimator.
@@ -16,17 +18,12 @@ class Plots:
     def __init__(self, model: Any):
         self._model = model
 
-    def _axis(self, ax: Any) -> Any:
-        from matplotlib import pyplot
-
-        return pyplot.subplots(layout="constrained")[1] if ax is None else ax
-
     def _first(self, n: int, standardized: bool = False) -> Any:
         return self._model.summary(standardized).head(n).iloc[::-1]
 
     def inclusion(self, ax: Any = None, n: int = 30) -> Any:
         """Plot the largest inclusion probabilities with two standard errors."""
-        ax, frame = self._axis(ax), self._first(n)
+        ax, frame = axes_on(ax), self._first(n)
         ax.barh([str(name) for name in frame.index], frame["probability"], xerr=2 * frame["mcse"])
         ax.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
         ax.set(xlim=(0, 1.02), xlabel="probability of inclusion")
@@ -51,7 +48,7 @@ class Plots:
 
         if odds_ratios and not is_classifier(self._model):
             raise ValueError("odds_ratios is True; there are odds of classes only, not of numbers.")
-        ax, frame = self._axis(ax), self._first(n, standardized)
+        ax, frame = axes_on(ax), self._first(n, standardized)
         names = [f"odds_ratio{end}" for end in ("", "_low", "_high")]
         names = names if odds_ratios else ["if_included", "low", "high"]
         middle, low, high = frame[names].to_numpy().T
@@ -81,7 +78,7 @@ class Plots:
 
     def sizes(self, ax: Any = None) -> Any:
         """Plot the probabilities of the numbers of included columns."""
-        ax, sizes = self._axis(ax), self._model.model_sizes_
+        ax, sizes = axes_on(ax), self._model.model_sizes_
         shown = np.flatnonzero(sizes > 1e-4)
         ax.bar(shown, sizes[shown])
         ax.xaxis.get_major_locator().set_params(integer=True)
@@ -92,7 +89,7 @@ class Plots:
         """Plot which columns the most probable models have."""
         from matplotlib.patches import Patch
 
-        ax, models = self._axis(ax), self._model.models_[:n]
+        ax, models = axes_on(ax), self._model.models_[:n]
         columns = sorted({j for members, _ in models for j in members})
         picture = np.array([[j in members for j in columns] for members, _ in models])
         names = self._model._names()
