@@ -196,7 +196,7 @@ def check_told(package):
 
 MUTANTS = {
     "variance of log Z times 0.3": Mutant(
-        BENNETT,
+        "diagnostics/batches.py",
         "np.sqrt((n - 1) / n *",
         "np.sqrt(0.3 * (n - 1) / n *",
         check_error_of_log_z,

@@ -183,6 +183,12 @@ def batch_errors(means: Array) -> Array:
     return np.where(apart, np.fmax(halves, error), error)
 
 
+def jackknife_error(without: Array) -> float:
+    """Return the standard error of an estimate, given those without each of several parts."""
+    n = len(without)
+    return float(np.sqrt((n - 1) / n * np.square(without - without.mean()).sum()))
+
+
 def shape_for(n_chains: int, width: int) -> tuple[int, int, int]:
     """Return a shape of batches that have ``width`` numbers and fit in memory."""
     room = _MOST_HELD // max(1, n_chains * width)

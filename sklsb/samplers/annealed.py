@@ -13,6 +13,7 @@ from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.memory import at_once
 from sklsb._system.warn import warn
 from sklsb._words import worded
+from sklsb.diagnostics.batches import jackknife_error
 from sklsb.diagnostics.draws import evenly, flat_states
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import Ensemble
@@ -167,8 +168,8 @@ def _log_mean(log_w: Array) -> tuple[float, float]:
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         without = np.log(np.maximum(w.sum() - w, 0.0) / (n - 1))
-        error = np.sqrt((n - 1) / n * np.square(without - without.mean()).sum())
-    return float(top + np.log(w.mean())), float(error)
+        error = jackknife_error(without)
+    return float(top + np.log(w.mean())), error
 
 
 def _each(ensemble: Ensemble, maker: PathMaker, beta: Array, way: int) -> Array:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklsb.diagnostics.batches import Array, Batches
+from sklsb.diagnostics.batches import Array, Batches, jackknife_error
 
 _N_BATCHES = 32
 
@@ -61,12 +61,6 @@ class Bennett(Batches):
                 batches = np.moveaxis(self.full[:, : n * longer], 1, 0)
                 joined = batches.reshape(n, longer, *whole.shape).sum(axis=1)
                 blocks.append(joined.reshape(-1, *whole.shape[1:]))
-        found = [self._jackknife(one) for one in blocks if len(one) > 1]
-        return value, max(found, default=np.nan)
-
-    def _jackknife(self, blocks: Array) -> float:
-        n = len(blocks)
-        without = self.differences(blocks.sum(axis=0) - blocks).sum(axis=1)
-        if not np.isfinite(without).all():
-            return float("inf")
-        return float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+        without = [self.differences(b.sum(axis=0) - b).sum(axis=1) for b in blocks if len(b) > 1]
+        errors = [jackknife_error(w) if np.isfinite(w).all() else np.inf for w in without]
+        return value, max(errors, default=np.nan)
