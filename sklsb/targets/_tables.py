@@ -588,7 +588,7 @@ def read(
     normalize: bool | Iterable[Any],
     of_slices: bool = False,
 ) -> dict[Any, Whole]:
-    """Read all tables; in slices, variables are called (variable, 0) and (variable, 1)."""
+    """Read all tables; of slices, those of (variable, 0) and (variable, 1)."""
     for what, given in (("tables", tables), ("parents", parents), ("state_names", state_names)):
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"{what} is {given!r:.100}; give a dict with variables as keys.")
@@ -599,30 +599,30 @@ def read(
     scaled = _scaled(normalize, tables)
     found = {c: conditional(c, given, parents.get(c), tables) for c, given in tables.items()}
     _check_parents(found)
-    own = dict[Any, list[Any]]()
+    own, names = dict[Any, list[Any]](), {c: c[0] if of_slices else c for c in found}
     for key, listed in (state_names or {}).items():
-        name, values = key[0] if of_slices and key in found else key, plain(listed)
+        name, values = names.get(key, key), plain(listed)
         if own.setdefault(name, values) != values:
             raise ValueError(
                 f"state_names gives {name!r} the values {own[name]} and {values}; all slices have "
                 "the same values in the same order."
             )
-    known = {child[0] if of_slices else child for child in found}
+    known = [*dict.fromkeys(names.values())]
     strangers = [name for name in own if name not in known]
     if strangers:
         raise ValueError(
-            f"state_names names {strangers[0]!r}, which has no table; there are {[*known]!r:.200}."
+            f"state_names names {strangers[0]!r}, which has no table; there are {known!r:.200}."
         )
     states, inner = {}, {parent for table in found.values() for parent in table.parents}
     for child, table in found.items():
-        name, first = (child[0], (child[0], 0)) if of_slices else (child, child)
+        name = names[child]
         if name not in own:
             _refuse_misspelt(table)
             axes = getattr(tables[child], "axes", [])  # of frames
             sure = len(axes) < 2 or child in {*axes[1], *axes[0].names, *axes[1].names, *inner}
             _refuse_stray(child, table, child in scaled, sure)
-        states[child] = own[name] if name in own else _values_of(found.get(first, table))
-    names = {c: c[0] if of_slices else c for c in found}
+        first = found[name, 0] if of_slices else table
+        states[child] = own[name] if name in own else _values_of(first)
     unsure = {c for c, t in found.items() if t.by_pandas and names[c] not in own}
     for table in found.values():
         _warn_of_order(table, unsure, states)
@@ -639,8 +639,8 @@ def read_slices(
     parents: Mapping[Any, Sequence[Any]],
     state_names: Mapping[Any, Iterable[Any]] | None,
     normalize: bool | Iterable[Any],
-) -> dict[Any, Whole]:
-    """Read the tables of the first slice and of later ones."""
+) -> tuple[dict[Any, Whole], dict[Any, Whole]]:
+    """Read the tables of the first slice and of later ones; parents are (variable, lag)."""
     for key in tables:
         if not (isinstance(key, tuple) and len(key) == 2 and key[1] in (0, 1)):
             raise ValueError(
@@ -649,12 +649,14 @@ def read_slices(
             )
         if (key[0], 0) not in tables:
             raise ValueError(f"tables has {key!r} but not {(key[0], 0)!r}; give the first slice.")
-    found = read(tables, parents, state_names, normalize, True)
-    for (name, t), whole in found.items():
+    found: tuple[dict[Any, Whole], ...] = {}, {}
+    for (name, t), whole in read(tables, parents, state_names, normalize, True).items():
         late = [p for p in whole.parents if p[1] > t]
         if late:
             raise ValueError(f"{(name, t)!r} has the parent {late[0]!r}, of a later slice.")
-    return found
+        found[t][name] = whole._replace(parents=[(p, t - s) for p, s in whole.parents])
+    first = {name: found[0][name] for name, _ in tables}
+    return first, first | found[1]
 
 
 def replaced(

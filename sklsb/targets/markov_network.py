@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,9 @@ from sklsb.targets._evidence import Weights, names_of_values, site_called, sites
 from sklsb.targets._names import Names, labels_of, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
+
+if TYPE_CHECKING:
+    from sklsb.targets._tables import Whole
 
 Path = str | os.PathLike[str]
 
@@ -548,15 +551,19 @@ class MarkovNetwork(Target):
         """
         from sklsb.targets import _tables
 
-        read = _tables.read(tables, parents or {}, state_names, normalize)
-        names = [*read]
-        place = {name: i for i, name in enumerate(names)}
-        states = [own.values for own in read.values()]
-        scopes = [[*(place[p] for p in own.parents), place[name]] for name, own in read.items()]
-        factors = [(scope, own.table) for scope, own in zip(scopes, read.values(), strict=True)]
-        sizes = [len(own) for own in states]
-        network = cls._of_sites(sizes, factors, names, states, tuple(range(len(names))))
-        network._unsure = frozenset(name for name, own in read.items() if own.unsure)
+        return cls._of_tables(_tables.read(tables, parents or {}, state_names, normalize))
+
+    @classmethod
+    def _of_tables(cls, tables: Mapping[Any, Whole]) -> MarkovNetwork:
+        place = {name: i for i, name in enumerate(tables)}
+        factors = [
+            ([*(place[p] for p in own.parents), i], own.table)
+            for i, own in enumerate(tables.values())
+        ]
+        states = [own.values for own in tables.values()]
+        sizes, children = [len(own) for own in states], tuple(range(len(states)))
+        network = cls._of_sites(sizes, factors, [*tables], states, children)
+        network._unsure = frozenset(name for name, own in tables.items() if own.unsure)
         return network
 
     def table(self, variable: Any) -> Any:
@@ -687,22 +694,14 @@ class MarkovNetwork(Target):
         from sklsb.targets import _tables
 
         n = integer(n, "n", 1, 1 << 24)
-        read = _tables.read_slices(tables, parents or {}, state_names, normalize)
-        names = [*dict.fromkeys(name for name, _ in read)]
-        place = {name: i for i, name in enumerate(names)}
-        factors, states = [], [read[name, 0].values for name in names]
-        for t in range(n):
-            for i, name in enumerate(names):
-                own, later = read.get((name, min(t, 1))), t
-                if own is None:
-                    own = read[name, 0]
-                elif t:
-                    later = t - 1
-                scope = [(later + s) * len(names) + place[p] for p, s in own.parents]
-                factors.append(([*scope, t * len(names) + i], own.table))
-        every = [(name, t) for t in range(n) for name in names]
-        sizes = [len(own) for own in states] * n
-        return cls._of_sites(sizes, factors, every, states * n, tuple(range(len(every))))
+        slices = _tables.read_slices(tables, parents or {}, state_names, normalize)
+        return cls._of_tables(
+            {
+                (name, t): own._replace(parents=[(p, t - lag) for p, lag in own.parents])
+                for t in range(n)
+                for name, own in slices[t > 0].items()
+            }
+        )
 
     @property
     def _joint_zeros(self) -> bool:
