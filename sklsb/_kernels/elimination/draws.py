@@ -46,14 +46,14 @@ def _weigh(buckets, memory, base, x, i, room, mode):
 
 
 @inlined
-def _exponentiate(weight, k, n):
-    """Turn logarithms into weights, the largest of which is 1."""
+def exponentiate(weight, k, n):
+    """Turn logarithms into weights, the largest of which is 1; all are 0 if all are impossible."""
     for t in range(n):
-        top = weight[0, t]
-        for v in range(1, k):
+        top = -np.inf
+        for v in range(k):
             top = max(top, weight[v, t])
         for v in range(k):
-            weight[v, t] = math.exp(weight[v, t] - top)
+            weight[v, t] = math.exp(weight[v, t] - top) if top > -np.inf else 0.0
 
 
 @inlined
@@ -127,7 +127,7 @@ def backward(buckets, memory, base, room, x, u, p, settings):
         if way == DRAW and buckets.row_sum[i] > 0.0:
             _row_sums(room.weight, k, buckets.row_sum[i], mode, p)
         if mode != LINEAR:
-            _exponentiate(room.weight, k, values.size)
+            exponentiate(room.weight, k, values.size)
         if way == FOLLOW:
             _follow(room.weight, k, values, p)
             continue

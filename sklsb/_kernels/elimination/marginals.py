@@ -1,11 +1,10 @@
 """Marginals: probabilities of the cliques, from the last bucket to the first."""
 
-import math
-
 import numpy as np
 
 from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.buckets import CONSTANT, LINEAR, RUN
+from sklsb._kernels.elimination.draws import exponentiate
 from sklsb._kernels.elimination.messages import advance, count_from, join_block
 
 
@@ -15,16 +14,6 @@ def _is_zero(memory, at, n):
     while j < n and memory[np.uint64(at + j)] == 0.0:
         j += 1
     return j == n
-
-
-@inlined
-def _exponentiate(block, k, n):
-    for j in range(n):
-        top = -np.inf
-        for v in range(k):
-            top = max(top, block[v * n + j])
-        for v in range(k):
-            block[v * n + j] = math.exp(block[v * n + j] - top) if top > -np.inf else 0.0
 
 
 @inlined
@@ -107,7 +96,7 @@ def _spread_block(buckets, memory, at, room, marginal, i, mode):
     """Pass on the block of a belief that begins at a position."""
     k, n, scattered = buckets.k[i], buckets.inner_size[i], buckets.scattered_start[i]
     if mode != LINEAR:
-        _exponentiate(room.block, k, n)
+        exponentiate(room.block[: k * n].reshape(k, n), k, n)
     _share_out(memory, at, room, k, n)
     for v in range(k):
         row = room.block[v * n : (v + 1) * n]
