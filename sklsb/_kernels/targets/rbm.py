@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import called, implements, inlined
+from sklsb._kernels._jit import called, contract, implements, inlined
 from sklsb._kernels.contract import flip, hidden_activation, init_cache, log_prob, log_ratio
 from sklsb._kernels.numeric import as_float, exp, softplus
 
@@ -140,7 +140,7 @@ def _sums(view, chain):
 
 
 @called
-def _refresh(view, chain):
+def _refresh_ratios(view, chain):
     """Recompute all log-ratios: every move changes all of them."""
     if view.span == 0:
         _sums(view, chain)
@@ -148,14 +148,24 @@ def _refresh(view, chain):
         _products(view, chain)
 
 
-@implements(init_cache, RBMView)
+@contract(0)
+def refresh(view, chain):
+    """Recompute what follows from the state and the sums over its visible units."""
+
+
+@implements(refresh, RBMView)
+def _refresh(view, chain):
+    _refresh_ratios(view, chain)
+
+
+@implements(init_cache, RBMView, RBMSiteView)
 def _init_cache(view, chain):
     chain.cache[:] = 0
     for i in range(view.coupling.shape[0]):
         if chain.x[i]:
             for j in range(view.coupling.shape[1]):
                 chain.cache[j] += view.coupling[i, j]
-    _refresh(view, chain)
+    refresh(view, chain)
 
 
 @implements(log_ratio, RBMView)
@@ -164,13 +174,13 @@ def _log_ratio(view, chain, move):
     return as_float(chain.cache[first + np.uint64(move)])
 
 
-@implements(flip, RBMView)
+@implements(flip, RBMView, RBMSiteView)
 def _flip(view, chain, move):
     change = 1 - 2 * np.int64(chain.x[move])
     chain.x[move] += change
     for j in range(view.coupling.shape[1]):
         chain.cache[j] += view.coupling[move, j] * change
-    _refresh(view, chain)
+    refresh(view, chain)
     return move
 
 
@@ -209,14 +219,8 @@ def _refresh_functions(view, chain):
         on[j], off[j] = -softplus(-a), -softplus(a)
 
 
-@implements(init_cache, RBMSiteView)
-def _init_site_cache(view, chain):
-    for j in range(view.hidden_bias.size):
-        chain.cache[j] = 0
-    for i in range(view.coupling.shape[0]):
-        if chain.x[i]:
-            for j in range(view.coupling.shape[1]):
-                chain.cache[j] += view.coupling[i, j]
+@implements(refresh, RBMSiteView)
+def _refresh_site(view, chain):
     _refresh_functions(view, chain)
 
 
@@ -246,13 +250,3 @@ def _site_log_ratio(view, chain, move):
             result += math.log(product)
             product = 1.0
     return result
-
-
-@implements(flip, RBMSiteView)
-def _flip_site(view, chain, move):
-    change = 1 - 2 * np.int64(chain.x[move])
-    chain.x[move] += change
-    for j in range(view.coupling.shape[1]):
-        chain.cache[j] += view.coupling[move, j] * change
-    _refresh_functions(view, chain)
-    return move
