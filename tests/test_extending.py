@@ -190,8 +190,8 @@ TWO = [0.731, 0.047]  # 1 / (1 + exp(-1)) and 1 / (1 + exp(3))
         pytest.param("module reloaded", TWO, marks=pytest.mark.slow),
         # Beside a spin that is up: 1 / (1 + exp(-2 * (0.25 + 0.3))), and a tenth of the exponent.
         pytest.param("Ising first", [0.75, 0.527], marks=pytest.mark.slow),
-        ("copy first", [0.527, 0.75]),
-        ("rules", TWO),
+        pytest.param("copy first", [0.527, 0.75], marks=pytest.mark.slow),
+        pytest.param("rules", TWO, marks=pytest.mark.slow),
         pytest.param("mixtures", TWO, marks=pytest.mark.slow),
         ("implemented again", [0.731, 0.731, REFUSED.format("View"), 0.047]),
         pytest.param("helper again", [0.731, REFUSED.format("View")] * 2, marks=pytest.mark.slow),
