@@ -14,13 +14,15 @@ from scipy.special import logsumexp
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
-from sklsb.balancing.functions import BalancingFunction
+from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
-from sklsb.exact.enumeration import count, neighbours, states
+from sklsb.ensembles.rules import FirstOrder
+from sklsb.exact.enumeration import count, digits_of, neighbours, states
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
+_MOST_SEQUENCES = 2**24
 
 
 @singledispatch
@@ -93,8 +95,10 @@ def transition_matrix(sampler: HasRule | BalancingFunction | Rule, target: Targe
               P(x, x) = \lambda + (1 - \lambda) \sum_m Q_m(x) (1 - A_m(x))
 
     with Q the proposal, A = min(1, Z(x) / Z(x^m)) the acceptance and lambda the sampler's ``lazy``.
-    Steps with ``fast=True`` and of other samplers, and redraws of blocks, need a formula of yours,
-    see `log_matrix`, or `sklsb.testing.measured_matrix`.
+    With ``fast=True``, Q uses first-order log-ratios and A is the full Metropolis-Hastings ratio;
+    several flips are summed over all sequences that may be drawn. Steps of other samplers, and
+    redraws of blocks, need a formula of yours, see `log_matrix`, or
+    `sklsb.testing.measured_matrix`.
 
     Parameters
     ----------
@@ -223,6 +227,79 @@ def log_matrix_of(found: Transitions) -> Array:
 @log_matrix.register
 def _(rule: Balanced, target: Target) -> Array:
     return log_matrix_of(transitions(rule, target))
+
+
+# ----------------------------------------------------------------- first order, jumps
+
+
+def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Enumerate the shifts of a site's value by 1 to k - 1, modulo its number k of values.
+
+    Returns where each leads, which move of `neighbours` it is, and the opposite shift.
+    """
+    digits, stride = digits_of(target)
+    to, move, opposite = [], [], []
+    first = 0
+    for i, k in enumerate(target.cardinalities.tolist()):
+        for shift in range(1, k):
+            new = (digits[:, i] + shift) % k
+            to.append(np.arange(len(digits)) + (new - digits[:, i]) * stride[i])
+            move.append(first + new - (new > digits[:, i]))
+            opposite.append(first + k - 1 - shift)
+        first += k - 1
+    return np.stack(to, axis=1), np.stack(move, axis=1), np.array(opposite)
+
+
+def _first_order(function: BalancingFunction, target: Target, n_flips: int) -> Transitions:
+    """Transitions that propose sequences of ``n_flips`` shifts."""
+    n_sequences = count(target) * target.offers.n_moves**n_flips
+    if n_sequences > _MOST_SEQUENCES:
+        raise ValueError(
+            f"{n_flips} flips of {target!r:.200} are {n_sequences} sequences of moves; enumeration "
+            f"takes at most {_MOST_SEQUENCES}. Take a smaller target or fewer flips."
+        )
+    log_p = told_log_prob(target, states(target))
+    ratios = np.where(log_p[:, None] > -np.inf, target.first_order_ratios(states(target)), -np.inf)
+    step, move, opposite = _shifts(target)
+    n_moves = step.shape[1]
+    proposal = _propose(function.log_g(ratios))
+    log_one = np.take_along_axis(proposal.log_q, move, axis=1)
+    one = np.take_along_axis(proposal.q, move, axis=1)
+    here = np.arange(len(log_p))[:, None]
+    to = here
+    log_q: Array = np.zeros(here.shape)
+    q: Array = np.ones(here.shape)
+    taken = np.zeros((1, 0), dtype=np.int64)
+    for _ in range(n_flips):
+        more = np.tile(np.arange(n_moves), to.shape[1])[:, None]
+        to = step[to].reshape(len(here), -1)
+        log_q = (log_q[:, :, None] + log_one[:, None]).reshape(len(here), -1)
+        q = (q[:, :, None] * one[:, None]).reshape(len(here), -1)
+        taken = np.hstack([np.repeat(taken, n_moves, axis=0), more])
+    back = sum(log_one[to, opposite[taken[:, r]]] for r in range(n_flips))
+    with np.errstate(invalid="ignore"):
+        log_a = log_p[to] - log_p[here] + back - log_q
+    return _accept(to, log_q, q, np.where(np.isnan(log_a), -np.inf, log_a))
+
+
+def mixed(parts: list[Transitions], lazy: float) -> Transitions:
+    """Each of several kinds of transitions equally often, after a lazy coin."""
+    share = (1.0 - lazy) / len(parts)
+    return Transitions(
+        np.hstack([part.to for part in parts]),
+        np.hstack([part.log_move for part in parts]) + np.log(share),
+        lazy + share * np.sum([part.stay for part in parts], axis=0),
+    )
+
+
+@log_matrix.register
+def _(rule: FirstOrder, target: Target) -> Array:
+    if not target.n_sites:
+        return log_matrix(Balanced(rule.table, rule.lazy), target)
+    # The last flip is left out in every second transition.
+    numbers = sorted({rule.n_flips, max(1, rule.n_flips - 1)})
+    parts = [_first_order(Tabulated(rule.table), target, n) for n in numbers]
+    return log_matrix_of(mixed(parts, rule.lazy))
 
 
 @log_matrix.register
