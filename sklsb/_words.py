@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,34 +16,53 @@ def _table(text: str) -> list[tuple[str, list[str]]]:
 
 
 # What parameters are called elsewhere, and what to write where a callable has no such parameter.
-_PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores;
-n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps;
+_PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores n_threads;
+n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps n_iter;
 n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
-n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in; periodic <- pbc;
-betas <- beta_range temperatures; n_replicas <- n_temperatures;
-seconds <- time_limit timeout max_time;
-couplings <- J j Q interactions; coupling <- J j; field <- h bias biases linear shape;
-n_states <- q n_values num_states n_categories; n_sites <- n n_variables num_variables dim size;
+n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in discard; periodic <- pbc boundary;
+tol <- n_samples n_draws draws n_iter burn_in burnin tune warmup; device <- gpu cuda use_gpu;
+expected_size <- n_features sparsity k; inclusion_prior <- pi w; slab_sd <- C alpha penalty tau;
+betas <- beta_range temperatures T ladder; temperatures <- temperature;
+initial_states <- initial_state x0;
+n_replicas <- n_temperatures n_levels; seconds <- time_limit timeout max_time;
+couplings <- J j Q interactions quadratic adjacency; coupling <- J j;
+field <- h bias biases linear external_field;
+n_states <- q n_values num_states n_categories num_classes n_classes vocab_size n_colors;
+n_sites <- n n_variables num_variables dim ndim size length n_spins;
 evidence <- observed given; thin <- thinning thin_by""")
 _ELSEWHERE = _table("""
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
 sampler.sample(n) makes n draws. <- n; ParallelTempering() finds its temperatures. <- n_replicas;
 temperatures belong to ParallelTempering(betas=...). <- betas;
 draws are asked for in sampler.sample(n), searches in anneal(n_chains=...). <- num_reads;
+sampler.fit(target) takes it. <- target model; fit takes initial_states. <- initial_states;
+arviz takes diagnostics.to_inference_data(draws). <- return_inferencedata;
 field has one entry for each value, along its last axis. <- n_states;
+a lattice has the shape of its field, such as np.zeros(shape). <- shape;
+other lattices are graphs, as of networkx: Ising(graph). <- lattice kind geometry neighbors;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
 networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts""")
-_ATTRIBUTES = _table("""exact.marginals(target, evidence=...) <- query infer;
-exact.most_likely(target) <- map map_query mpe argmax; sklsb.plot.traces(draws) <- plot plot_trace;
-exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z;
-arviz.summary(draws) <- summary; arviz.rhat(draws) <- rhat r_hat gelman_rubin;
+_ATTRIBUTES = _table("""exact.marginals(target, evidence=...) <- query infer probability;
+exact.most_likely(target) <- map map_query mpe argmax; specific_heat <- heat_capacity;
+sklsb.plot.traces(draws) <- plot plot_trace; arviz.summary(draws) <- summary;
+exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z free_energy;
+arviz.rhat(draws) <- rhat r_hat gelman_rubin; sklsb.diagnostics.ess(draws) <- ess n_eff;
 sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain posterior trace;
 sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
-target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp logpdf;
+target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp log_prob;
+draws["lp"], which is minus the energy <- energies energies_ lp; target.couplings <- J Q;
+best_state_ <- ground_state ground_state_ best_energy_; target.field <- h;
+sampler.betas_ <- temperatures_ temperatures; arviz.autocorr(draws) <- autocorr autocorrelation;
+inclusion_probabilities_ <- pip pip_ pips pips_ feature_importances_;
+summary(standardized=True) <- params pvalues odds_ratio odds_ratio_ odds_ratios odds_ratios_;
 MarkovNetwork <- BayesianNetwork DiscreteBayesianNetwork BayesianModel BayesNet FactorGraph MRF;
-Ising <- IsingModel SpinGlass BinaryQuadraticModel; GibbsSampler <- Metropolis Gibbs MCMC;
+MarkovNetwork <- HiddenMarkovModel HMM DynamicBayesianNetwork;
+Ising <- SpinGlass BinaryQuadraticModel QUBO BQM; GibbsSampler <- Metropolis Gibbs MCMC;
 anneal <- SimulatedAnnealing SimulatedAnnealingSampler; ClusterSampler <- SwendsenWang Wolff;
-exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree""")
+LSBSampler <- GibbsWithGradients GWG; ParallelTempering <- ReplicaExchange;
+TorchTarget <- EBM EnergyModel; RBM <- BernoulliRBM RestrictedBoltzmannMachine;
+sklsb.pymc.DiscreteStep, beside it <- NUTS HMC;
+exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree belief_propagation""")
 
 
 def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
@@ -53,18 +73,21 @@ def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
     return f"did you mean {texts[near[0]]!r}? " if near and has_letters else ""
 
 
-def _missing(said: str, name: str) -> AttributeError:
-    for ours, theirs in _ATTRIBUTES:
-        if name in theirs:  # without an object Python adds no suggestion of its own
-            return AttributeError(f"{said}; did you mean {ours}?", name=name, obj=None)
-    return AttributeError(said)
+def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
+    advice = [f"did you mean {ours}?" for ours, theirs in _ATTRIBUTES if name in theirs]
+    if not name.startswith("_"):
+        public = (one for one in names if not one.startswith("_"))
+        advice += filter(None, [did_you_mean(name, public, 0.65).strip()])
+    # Without an object Python adds no suggestion of its own.
+    return AttributeError("; ".join([said, *advice[:1]]), name=name, obj=None)
 
 
 def named_by(module: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a module, whose errors name the right attribute."""
 
     def get(name: str) -> Any:
-        raise _missing(f"module {module!r} has no attribute {name!r}", name)
+        said = f"module {module!r} has no attribute {name!r}"
+        raise _missing(said, name, dir(sys.modules[module]))
 
     return get
 
@@ -115,4 +138,6 @@ class Worded:
             try:
                 return object.__getattribute__(self, name)  # a property raises its own error again
             except AttributeError as error:
-                raise error if hasattr(type(self), name) else _missing(str(error), name) from None
+                if hasattr(type(self), name):
+                    raise
+                raise _missing(str(error), name, [*vars(self), *dir(type(self))]) from None

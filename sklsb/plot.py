@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb._words import did_you_mean
+from sklsb._words import did_you_mean, named_by
 from sklsb.diagnostics.draws import as_draws, check_same_names, to_frame
 from sklsb.exact.prepared import Marginals
 from sklsb.targets._evidence import names_of_values
@@ -20,6 +20,8 @@ from sklsb.targets._names import Names
 from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
+
+__getattr__ = named_by(__name__)
 
 # Nodes of a graph, and bars, that a picture can show.
 _MOST_NODES, _MOST_BARS = 300, 80

@@ -399,10 +399,12 @@ def test_coefficients_that_can_be_compared():
         weighted.scale_, np.repeat(X, np.arange(300) % 3, axis=0).std(axis=0)
     )
     axis = found.plot.coefficients(standardized=True)
-    assert axis.get_xlabel().startswith("coefficient for 1 per standard deviation\nif included")
+    assert axis.get_xlabel().startswith(
+        "coefficient for class 1 per standard deviation\nif included"
+    )
     label = found.plot.coefficients(odds_ratios=True, n=2).get_xlabel()
     hint = "\nunits differ: compare with standardized=True"
-    assert label == f"odds ratio of 1 per unit{hint}\nif included, with 95 % interval"
+    assert label == f"odds ratio for class 1 per unit{hint}\nif included, with 95 % interval"
     legend = found.plot.models().get_legend().get_texts()
     assert [text.get_text() for text in legend] == ["in the model", "left out"]
     pyplot.close("all")
@@ -419,8 +421,8 @@ def test_pictures_show_the_odds_ratios_of_the_table():
         wanted = np.quantile(own, [0.025, 0.975]) if own.size >= 40 else [np.nan] * 2
         np.testing.assert_allclose(table.loc[j, ["low", "high"]], wanted)
     axis = found.plot.coefficients(standardized=True, odds_ratios=True)
-    label = "odds ratio of 'ill' per standard deviation\nif included, with 95 % interval; hollow:"
-    assert axis.get_xlabel() == f"{label} probability < 1/2"
+    label = "odds ratio for class 'ill' per standard deviation\nif included, with 95 % interval"
+    assert axis.get_xlabel() == f"{label}; hollow: probability < 1/2"
     ends = np.array([bar[:, 0] for bar in axis.collections[0].get_segments()])[::-1]
     drawn = table.dropna()
     np.testing.assert_allclose(axis.lines[0].get_xdata()[::-1], table["odds_ratio"])
@@ -508,7 +510,7 @@ def test_data_frames():
     assert models["probability"].tolist() == [p for _, p in found.models_[:2]]
     pictures = [getattr(found.plot, name)() for name in ("inclusion", "coefficients", "sizes")]
     assert pictures[0].get_yticklabels()[-1].get_text() == summary.index[0]
-    assert found.plot.models(n=3).get_yticklabels()[0].get_text() == f"{found.models_[0][1]:.3f}"
+    assert found.plot.models(n=3).get_yticklabels()[0].get_text() == f"{found.models_[0][1]:.2g}"
     pyplot.close("all")
     with_names = fitted(frame, y, always=["b", "c"])
     np.testing.assert_array_equal(with_names.coef_, fitted(X, y, always=[1, 2]).coef_)
@@ -676,7 +678,7 @@ def test_chains_that_disagree_are_told(monkeypatch):
 def test_equal_columns_are_told():
     X, y = data(p=3)
     for kind in (np.asarray, sparse.csr_array):
-        with pytest.warns(ModelWarning, match="columns 0 and 3 of X are equal"):
+        with pytest.warns(ModelWarning, match="columns 0, 3 of X are nearly equal"):
             found = fitted(kind(np.column_stack([X, -2.0 * X[:, 0]])), y)
         pair = found.inclusion_probabilities_[[0, 3]]
         assert np.ptp(pair) < 5 * found.inclusion_mcse_[[0, 3]].sum()

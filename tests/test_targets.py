@@ -581,6 +581,12 @@ ERRORS = [
         r"sum \|couplings\| of site 0 is inf; it must be at most",
     ),
     (lambda: Ising.lattice(0.5), ValueError, r"field has shape \(\); a lattice needs"),
+    (lambda: Ising.lattice((4, 4)), ValueError, r"\(4, 4\), as shapes are; give np\.zeros\(\(4, 4"),
+    (
+        lambda: Ising.lattice(np.zeros((2, 3)), "gaussian"),
+        ValueError,
+        r"coupling is 'gaussian'; give numbers\. .*rng\.normal\(size=\(2, 2, 3\)\)",
+    ),
     (
         lambda: Ising.lattice(np.zeros((2, 2)), np.nan),
         ValueError,
@@ -687,6 +693,18 @@ def test_wrong_states_are_refused(x, error, message):
 def test_shape_message_of_a_plain_graph_names_one_layout():
     with pytest.raises(ValueError, match=r"the target needs \(\.\.\., 3\)\.$"):
         Ising(np.zeros((3, 3))).log_prob([1, 1])
+
+
+def test_indicators_are_not_taken_for_states():
+    target = FunctionTarget(lambda x: x.sum(-1), 3, 3, vectorized=True)
+    ids = np.array([[0, 1, 2], [2, 2, 0]])
+    for one_hot in (np.eye(3)[ids], np.eye(3, dtype=int)):
+        with pytest.warns(ModelWarning, match=r"indicators .* Give x\.argmax\(-1\); int8"):
+            target.log_prob(one_hot)
+    target.log_prob(np.eye(3, dtype=target.dtype))
+    target.log_prob([*np.eye(3, dtype=int)[:2], [2, 0, 0]])
+    with pytest.raises(ValueError, match=r"needs \(\.\.\., 3\)\. Of indicators .* x\.argmax\(-1\)"):
+        target.log_prob(np.eye(4)[ids])
 
 
 def test_target_is_abstract():

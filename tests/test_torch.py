@@ -1183,6 +1183,12 @@ def test_states_are_given_as_zeros_and_ones_or_indicators():
     assert seen[-1].dtype == torch.float32
 
 
+def test_inference_mode_is_refused():
+    sampler = LSBSampler("barker", fast=True, n_burn_in=1, random_state=0)
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"inference_mode\(\) is on"):
+        sampler.fit(TorchTarget(lambda x: x.sum(1), 3))
+
+
 @quiet
 def test_impossible_states_of_a_function_are_never_visited():
     def log_prob(x):

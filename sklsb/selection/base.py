@@ -20,18 +20,16 @@ from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb._words import Worded
 from sklsb.diagnostics.draws import to_inference_data
-from sklsb.exceptions import InterruptedWarning, SeparatedModesWarning, ShortRunWarning
+from sklsb.exceptions import (
+    InterruptedWarning,
+    ModelWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+)
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
-from sklsb.selection.problem import (
-    MOST_COLUMNS,
-    Array,
-    Inclusion,
-    Ints,
-    Problem,
-    warn_of_duplicates,
-)
+from sklsb.selection.problem import MOST_COLUMNS, Array, Inclusion, Ints, Problem
 from sklsb.selection.search import LONGEST, Search, estimate
 from sklsb.targets._checks import beta_parameters, n_threads, positive, refuse_mask
 
@@ -41,6 +39,9 @@ _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
 # Fewest draws with a column for an interval of its coefficient, 95 % of them.
 _FEWEST_DRAWS, _INTERVAL = 40, (0.025, 0.975)
+# Warn if among the first columns some as correlated as this share a probability: that of any of
+# them is above 1/2, and by so much above that of each.
+_N_COMPARED, _SAME, _MORE = 50, 0.995, 0.1
 # Warn if a ridge regression explains at least this share of what ``coef_`` leave.
 _MUCH = 0.2
 
@@ -203,7 +204,6 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
 
     def _run(self, problem: Problem, kind: type[Chain], power: float = 1.0) -> Search:
         """Run chains on a problem, under a power of the likelihood."""
-        warn_of_duplicates(problem, self._names())
         threads = min(n_threads(self.n_jobs), self.n_chains)
         search = Search(problem, kind, self.n_chains, self.random_state, threads)
         if search.enumerated():
@@ -316,6 +316,30 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
                 "kept: larger ones are left out. Give a prior of smaller models.",
                 ShortRunWarning,
             )
+        self._tell_if_shared(search.problem)
+
+    def _tell_if_shared(self, problem: Problem) -> None:
+        """Warn of nearly equal columns, each of which seems less sure than any of them is."""
+        share = self.inclusion_probabilities_[problem.free]
+        tops = np.argsort(-share, kind="stable")[:_N_COMPARED]
+        part, unit = problem.part(tops), problem.unit_of[tops]
+        part = part / np.maximum(np.linalg.norm(part, axis=0), 1e-300)
+        alike = (np.abs(part.T @ part) >= _SAME) & (unit[:, None] != unit)
+        left = alike.any(axis=0) & (share[tops] < 1.0 - _MORE)
+        while left.any():
+            first = int(np.argmax(left))
+            own = np.append(first, np.flatnonzero(alike[first]))
+            left[own] = False
+            columns = problem.free[tops[own]]
+            any_in = float((np.diff(self._drawn()[:, columns].tocsr().indptr) > 0).mean())
+            if any_in > max(0.5, share[tops[own]].max() + _MORE):
+                names = ", ".join(repr(self._names()[j]) for j in columns)
+                warn(
+                    f"columns {names} of X are nearly equal (correlations of {_SAME:g} or more), "
+                    f"so they share a probability: it is {any_in:.2f} that at least one is in the "
+                    "model. Leave all but one out, or give them one label in groups.",
+                    ModelWarning,
+                )
 
     # ------------------------------------------------------------- results
 

@@ -149,7 +149,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         Warns
         -----
         ModelWarning
-            If columns are equal: they share a probability. If of six columns or more none is
+            If columns are nearly equal: they share a probability. If of six columns or more none is
             clearly out and most are not clearly in: few data or, with ten trials for each column, a
             narrow slab. If a column separates the classes: the prior sets its coefficient.
         SeparatedModesWarning

@@ -18,6 +18,9 @@ class Plots:
     def __init__(self, model: Any):
         self._model = model
 
+    def __repr__(self) -> str:
+        return "pictures: inclusion(), coefficients(), sizes(), models()"
+
     def _first(self, n: int, standardized: bool = False) -> Any:
         return self._model.summary(standardized).head(n).iloc[::-1]
 
@@ -61,7 +64,7 @@ class Plots:
         ax.axvline(1.0 if odds_ratios else 0.0, color="black", linewidth=0.8, linestyle=":")
         what = "odds ratio" if odds_ratios else "coefficient"
         if is_classifier(self._model):
-            what += f" {'of' if odds_ratios else 'for'} {frame.attrs['class']!r}"
+            what += f" for class {frame.attrs['class']!r}"
         label = f"{what} per {'standard deviation' if standardized else 'unit'}"
         if not standardized and self._model.scale_.max() > 10.0 * self._model.scale_.min():
             label += "\nunits differ: compare with standardized=True"
@@ -94,13 +97,13 @@ class Plots:
         picture = np.array([[j in members for j in columns] for members, _ in models])
         names = self._model._names()
         image = picture.reshape(len(models), -1)
-        shown = ax.imshow(image, aspect="auto", cmap="Greys", vmin=0, vmax=1)
+        shown = ax.pcolormesh(image, cmap="Greys", vmin=0, vmax=1.5, edgecolors="white")
         keys = [
-            Patch(facecolor=shown.cmap(value), edgecolor="0.5", label=label)
+            Patch(facecolor=shown.to_rgba(value), edgecolor="0.5", label=label)
             for value, label in ((1.0, "in the model"), (0.0, "left out"))
         ]
         ax.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
-        ax.set_xticks(range(len(columns)), [str(names[j]) for j in columns], rotation=90)
-        ax.set_yticks(range(len(models)), [f"{p:.3f}" for _, p in models])
-        ax.set(ylabel="probability of the model")
+        ax.set_xticks(0.5 + np.arange(len(columns)), [str(names[j]) for j in columns], rotation=90)
+        ax.set_yticks(0.5 + np.arange(len(models)), [f"{p:.2g}" for _, p in models])
+        ax.set(ylabel="probability of the model", ylim=(len(models), 0))
         return ax

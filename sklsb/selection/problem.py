@@ -15,8 +15,6 @@ from scipy.stats import t as student
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior
 from sklsb._system.memory import check_fits
-from sklsb._system.warn import warn
-from sklsb.exceptions import ModelWarning
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -452,23 +450,3 @@ def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> Non
                 '"g" no model could have them. Leave one of them out (of dummy columns, one '
                 'level), or use prior="independent".'
             )
-
-
-def warn_of_duplicates(problem: Problem, names: Sequence[Any]) -> None:
-    """Warn of equal columns: they share a probability."""
-    z = np.abs(problem.score[: problem.free.size])
-    order = np.argsort(z, kind="stable")
-    close = np.flatnonzero(np.diff(z[order]) <= 1e-12 * np.maximum(1e-8, z[order][1:]))
-    found = []
-    for i in close[:1000]:
-        pair = problem.part(order[i : i + 2])
-        if abs(pair[:, 0] @ pair[:, 1]) >= (1 - 1e-10) * np.prod(np.linalg.norm(pair, axis=0)):
-            found.append(tuple(names[j] for j in sorted(problem.given[order[i : i + 2]])))
-    if found:
-        more = f" and {len(found) - 3} more pairs" if len(found) > 3 else ""
-        shown = ", ".join(f"{a!r} and {b!r}" for a, b in found[:3])
-        warn(
-            f"columns {shown}{more} of X are equal up to location and scale: no data can tell them "
-            "apart, and they share a probability of inclusion. Leave one of each pair out.",
-            ModelWarning,
-        )

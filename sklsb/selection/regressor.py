@@ -139,7 +139,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
     Warns
     -----
     ModelWarning
-        If columns are equal: they share a probability. If y has only two values.
+        If columns are nearly equal: they share a probability. If y has only two values.
     SeparatedModesWarning
         If chains disagree: probabilities are uncertain by as much. If a ridge regression explains
         far more in rows left out: chains may have missed columns that matter only together.

@@ -209,6 +209,17 @@ class GraphTarget(Target):
                 f"more sides. For a constant field give np.full({needed}, value)."
             )
         shape = values.shape[:n_axes]
+        if isinstance(field, tuple) and values.ndim == 1 and values.dtype.kind == "i":
+            raise ValueError(
+                f"field is {field}, as shapes are; give np.zeros({field}), or a list for a chain."
+            )
+        if isinstance(coupling, str):
+            bonds = (n_axes, *shape)
+            raise ValueError(
+                f"coupling is {coupling!r}; give numbers. With rng = np.random.default_rng(seed), "
+                f"rng.normal(size={bonds}) has Gaussian ones and rng.choice([-1.0, 1.0], {bonds}) "
+                "signs."
+            )
         if not isinstance(periodic, bool | np.bool_):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
         model = cls.__new__(cls)

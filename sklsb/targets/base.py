@@ -453,10 +453,21 @@ class Target(Worded, ABC):
             allowed = f"(..., {self.n_sites})"
             if len(self.shape) > 1:
                 allowed += f" or (..., {', '.join(map(str, self.shape))})"
-            raise ValueError(f"{name} has shape {given.shape}; the target needs {allowed}.")
+            indicators = given.shape[-2:-1] == (self.n_sites,)
+            way = " Of indicators (one-hot), give x.argmax(-1)." if indicators else ""
+            raise ValueError(f"{name} has shape {given.shape}; the target needs {allowed}.{way}")
         if given.dtype.kind not in "iufb":
             allowed = f"{'(0, 1) or ' if self._is_binary else ''}{shown(self.values)}"
             raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {allowed}.")
+        n = len(self.values)
+        is_square = given.shape[-2:] == (n, n) and n == self.n_sites > 2
+        if is_square and given.dtype != self.dtype and (np.sort(given) == np.eye(n)[-1]).all():
+            warn(
+                f"{name} looks like indicators (one-hot), but rows are read as states of zeros and "
+                f"a one. Give x.argmax(-1); {self.dtype}, the dtype of draws, says that states are "
+                "meant.",
+                ModelWarning,
+            )
         if self._is_binary and not (states == -1).any():
             states = np.where(states == 0, -1.0, states)
         wrong = ~_are_among(states, self.values)

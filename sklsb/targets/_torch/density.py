@@ -185,6 +185,11 @@ class Density:
 
     def with_gradient(self, value_index: Tensor) -> tuple[Tensor, Tensor]:
         """Return log p and its gradient with respect to the argument; leaves ``.grad`` alone."""
+        if torch.is_inference_mode_enabled():
+            raise ValueError(
+                "torch.inference_mode() is on, which forbids gradients, also those that propose "
+                "moves. Call the sampler outside of it, or under torch.no_grad()."
+            )
         given = self.encode(value_index).requires_grad_()
         with torch.enable_grad():
             value = self.values(given)

@@ -65,7 +65,7 @@ def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
 def states_on_torch(target: Target, given: Tensor | States, one_hot: bool) -> Tensor:
     """Return states in the type that a function on torch takes, or indicators of their values."""
     states = torch.as_tensor(given)
-    density: Density | None = getattr(target.offers.plain, "density", None)
+    density: Density | None = vars(target.offers.plain).get("density")
     if density is not None:
         states = states.to(density.device)
         if one_hot:
