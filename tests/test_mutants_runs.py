@@ -612,9 +612,9 @@ MUTANTS = {
         "conditional probabilities",
     ),
     "conditionals of the state before": Mutant(
-        AVERAGES,
-        "value = value + (value >= here[..., site])",
-        "value = value + (value > here[..., site])",
+        "targets/offers.py",
+        "other + (other >= places[..., site])",
+        "other + (other > places[..., site])",
         check_averages,
         ".",
     ),

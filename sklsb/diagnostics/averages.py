@@ -102,11 +102,9 @@ class Averages(ByValue):
 
 def conditionals(target: Target, states: States) -> Array:
     """Return p(x_i = s | rest) at possible states (..., n_sites), site by site, value by value."""
-    k, site, first = target.cardinalities, target.offers.site_of_moves, target.offers.first_moves
+    k, site = target.cardinalities, target.offers.site_of_moves
     start = np.cumsum(k) - k
-    here = np.searchsorted(np.asarray(target.values), states)
-    value = np.arange(site.size) - first[site]
-    value = value + (value >= here[..., site])
+    value = target.offers.after_moves(np.searchsorted(np.asarray(target.values), states))
     logits = np.zeros((*states.shape[:-1], int(k.sum())))
     np.put_along_axis(logits, start[site] + value, target.log_ratios(states), axis=-1)
     if not k.size:

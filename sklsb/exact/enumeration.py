@@ -52,12 +52,9 @@ def neighbours(target: Target) -> NDArray[np.int64]:
     values in increasing order.
     """
     digits, stride = digits_of(target)
-    columns = [
-        np.arange(len(digits)) + (new + (new >= digits[:, i]) - digits[:, i]) * stride[i]
-        for i, k in enumerate(target.cardinalities)
-        for new in range(k - 1)
-    ]
-    return np.stack(columns, axis=1) if columns else np.empty((len(digits), 0), dtype=np.int64)
+    site = target.offers.site_of_moves
+    change = target.offers.after_moves(digits) - digits[:, site]
+    return np.arange(len(digits))[:, np.newaxis] + change * stride[site]
 
 
 def probabilities(target: Target) -> NDArray[np.float64]:

@@ -792,7 +792,6 @@ class MarkovNetwork(Target):
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
         view = self.view()
-        first = view.first.astype(np.int64)
         site = view.site.astype(np.int64)
         start = view.factor_start.astype(np.int64)
         degree = start[1:] - start[:-1]
@@ -804,8 +803,7 @@ class MarkovNetwork(Target):
         result = np.empty((len(flat), site.size))
         for row, entries in enumerate(self._entries(flat)):
             state = flat[row].astype(np.int64)
-            rank = np.arange(site.size) - first[site]
-            change = rank + (rank >= state[site]) - state[site]
+            change = self.offers.after_moves(state) - state[site]
             here = entries[factor]
             there = here + stride * change[move]
             with np.errstate(invalid="ignore"):  # out of an impossible state

@@ -52,3 +52,10 @@ class Offers:
         """The index of the first move of each variable."""
         n_moves = self.target.cardinalities - 1
         return np.cumsum(n_moves) - n_moves
+
+    def after_moves(self, places: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the place of the value that each move leads to, from places (..., n_sites)."""
+        site = self.site_of_moves
+        other = np.arange(site.size) - self.first_moves[site]
+        after: NDArray[np.int64] = other + (other >= places[..., site])
+        return after
