@@ -35,6 +35,7 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.samplers.gibbs import colors
+from sklsb.testing._samplers import _check_draws
 
 INF = np.inf
 _rng = np.random.default_rng(0)
@@ -301,6 +302,17 @@ def test_draws_are_those_of_kept_local_fields(name, evidence):
     assert sampler.n_evaluations_ == kept.n_evaluations_
     views = [getattr(s.run_.ensemble.view, "inner", s.run_.ensemble.view) for s in (sampler, kept)]
     assert [type(view) for view in views] == [UniformIsingView, IsingView]
+
+
+@pytest.mark.parametrize("name", ["torus", "tree"])
+@pytest.mark.parametrize("cls", [Ising, Kept])
+def test_numbers_are_those_of_their_word(name, cls):
+    target = uniform(nx.convert_node_labels_to_integers(GRIDS[name]), 0.2, cls)
+    rule = rule_of(GibbsSampler("chromatic"), target)
+    assert rule.in_order == (cls is Ising)
+    if rule.in_order:  # with shifts, and without
+        assert (len(rule.new_part(target, 1).classes.shift) > 0) == (name == "torus")
+    _check_draws(GibbsSampler("chromatic", n_burn_in=50, random_state=0), target, 100)
 
 
 def test_what_has_no_view_of_one_coupling():

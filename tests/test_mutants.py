@@ -4,6 +4,7 @@ Those of other rooms of the package are in ``test_mutants_*.py``.
 """
 
 import copy
+import importlib
 
 import numpy as np
 import pytest
@@ -180,8 +181,15 @@ def check_chromatic(package):
     check_rule_of(package, package.GibbsSampler("chromatic"), pair(package))
 
 
+def check_words(package):
+    target = package.Ising.lattice(np.full((4, 24), 0.1), coupling=0.3)
+    sampler = package.GibbsSampler("chromatic", n_burn_in=2, n_chains=2, random_state=0)
+    checks = importlib.import_module(f"{package.__name__}.testing._samplers")
+    checks._check_draws(sampler, target, 3)
+
+
 def check_lp_of_sweeps(package):
-    target = package.Ising.lattice(np.full((4, 4), 0.1), coupling=0.3)
+    target = package.Ising.lattice(np.full((4, 24), 0.1), coupling=0.3)
     sampler = package.GibbsSampler("chromatic", n_burn_in=20, random_state=0).fit(target)
     x = sampler.sample(20)["x"].values
     np.testing.assert_allclose(sampler.sample_stats_["lp"], target.log_prob(x), atol=1e-12)
@@ -397,6 +405,7 @@ BASE, SAMPLING, FITTING, LSB, GIBBS = (
     for name in ("_run/base", "_run/run", "_run/algorithm", "_lsb/fitting", "gibbs")
 )
 CHOOSING = "samplers/_lsb/choosing.py"
+SPREAD = "_kernels/spread.py"
 STATE, STREAMS, ENSEMBLE = "ensembles/state.py", "ensembles/streams.py", "ensembles/compiled.py"
 NUMERIC, TREE, ENUMERATION, RUN, OBJECTIVES = (
     f"_kernels/{name}.py" for name in ("numeric", "tree", "enumeration", "run", "objectives")
@@ -849,13 +858,23 @@ MUTANTS = {
     ),
     "a class drawn 1 % too warm": Mutant(
         CHROMATIC,
-        "view.coupling * part.log_ratio[k]",
-        "0.99 * view.coupling * part.log_ratio[k]",
+        "coupling * np.float32(total[k])",
+        "np.float32(0.99) * coupling * np.float32(total[k])",
         check_chromatic,
         STATIONARY,
     ),
     "close numbers decided by first digits": Mutant(
-        CHROMATIC, "np.float32(2e-5)", "np.float32(0.0)", check_chromatic, STATIONARY
+        CHROMATIC, "abs(number[k]) - close * whole", "abs(number[k])", check_chromatic, STATIONARY
+    ),
+    "numbers of a word one by one too far": Mutant(
+        SPREAD,
+        "np.uint64(first) * _GAP",
+        "np.uint64(first + 1) * _GAP",
+        check_words,
+        "draws against",
+    ),
+    "neighbours where there are none": Mutant(
+        CHROMATIC, "other[k] & mask[k]", "other[k]", check_lp_of_sweeps, "Not equal to tolerance"
     ),
     "pairs of neighbours counted once in lp": Mutant(
         CHROMATIC,

@@ -36,6 +36,8 @@ class Facts:
         Whether a chain that moves in every transition may cycle.
     in_order : bool
         Whether a transition works in an order of its own, for which it needs `Target._class_view`.
+    takes_words : bool
+        Whether a transition may be given one word in place of the numbers that it makes.
     seeded : bool
         Whether the last of the uniform numbers seeds as many further ones as a transition needs;
         outcomes are then no step functions of it.
@@ -58,6 +60,7 @@ class Facts:
     sees_all_moves: bool = False
     may_be_periodic: bool = False
     in_order: bool = False
+    takes_words: bool = False
     seeded: bool = False
     conserves_counts: bool = False
     block_size: int = 1

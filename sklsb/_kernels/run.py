@@ -60,6 +60,7 @@ class Steps(NamedTuple):
     drawing: Drawing
     begin: int = GO_ON
     spread: bool = False  # the numbers are n words, and room for those that each one makes
+    words: bool = False  # the rule makes the numbers itself
 
 
 class Sums(NamedTuple):
@@ -162,6 +163,8 @@ def run(view, rule, chains, span, uniforms, steps, out, sums):
                 at = steps.n
                 fill_behind(uniforms[c - first], t, at)
             u = uniforms[c - first, at:]
+            if steps.words:
+                u = uniforms[c - first, t : t + 1]
             at += width if width > 0 else n_used(rule, u)
             acceptance = step(view, rule, chain, u)
             if acceptance == acceptance:

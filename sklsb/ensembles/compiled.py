@@ -137,8 +137,9 @@ class Ensemble(Streamed):
         facts = self.rule.facts
         width = 0 if facts.parts else facts.n_uniforms
         # Numbers that are made when they are needed stay in the caches.
-        spread = drawn and width >= MANY
-        steps = Steps(n_transitions, width, drawing, spread=spread)
+        words = drawn and width >= MANY
+        own = words and facts.takes_words
+        steps = Steps(n_transitions, width, drawing, spread=words and not own, words=own)
         run.run(self.view, self.rule, self.chains, span, uniforms, steps, out, sums)
 
     def advance(self, uniforms: Array) -> None:

@@ -15,7 +15,7 @@ from sklsb.testing._expect import Array, expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
 _SCRATCH = (
-    *("old_weight", "group", "level", "log_ratio", "gap", "flips", "spin", "drawn", "field"),
+    *("old_weight", "group", "level", "log_ratio", "gap", "flips", "total", "drawn", "field"),
     *("nothing", "number", "member", "first", "weight", "pairs"),
 )
 # Parts that hold nothing else.

@@ -4,6 +4,7 @@ Class by class, all variables are drawn given the other classes. A sweep leaves 
 not reversible.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,65 +12,129 @@ from numpy.typing import NDArray
 
 from sklsb._kernels._jit import contract, implements, inlined
 from sklsb._kernels.chains import NoPart
-from sklsb._kernels.contract import flip, log_prob, log_prob_after, log_ratio, row_of, step
+from sklsb._kernels.contract import (
+    flip,
+    log_prob,
+    log_prob_after,
+    log_ratio,
+    prepare,
+    rebuild,
+    row_of,
+    step,
+)
 from sklsb._kernels.facts import Facts
-from sklsb._kernels.numeric import exp, rough_sigmoid
+from sklsb._kernels.numeric import exp, rough_exp
 from sklsb._kernels.rules.gibbs import draw_site
+from sklsb._kernels.spread import fill_roughly, number_of
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.targets.ising import UniformIsingView, log_prob_of_pairs
 
 _TOGETHER = 1024  # variables drawn at a time, so that the memory for them stays in the caches
-_CLOSE = np.float32(2e-5)  # twice what the rough probability may be off by
+_CLOSE = 2e-5  # twice what the rough probability may be off by
+_ZERO, _ONE, _MINUS_TWO = (np.float32(x) for x in (0.0, 1.0, -2.0))
+_LARGEST = 1e9  # fields above are as good as infinite, and not rounded to that
 CHROMATIC_NEEDS = {"graph": "a sparse graph"}
 
 
 class Classes(NamedTuple):
     """An Ising model with one coupling, in the order of the classes.
 
-    Then all but the sum over neighbours is vectorised.
+    Then all is vectorised: on a lattice, the neighbours of successive variables are successive
+    themselves. A *shift* adds those at one distance to a range of variables, where a mask says so.
     """
 
     order: NDArray[np.uint32]  # of the sites; the observed ones come last
     place: NDArray[np.uint32]  # of each site in this order
-    near: NDArray[np.uint32]  # places of neighbours; n_sites instead of missing ones
+    near: NDArray[np.uint32]  # places of neighbours, n_sites for missing ones; empty with shifts
     field: NDArray[np.float64]
+    rough: NDArray[np.float32]  # the same, rounded
+    close: float  # twice what a probability from these may be off by
+    block: NDArray[np.int64]  # where variables that are drawn together begin, and the end
+    first: NDArray[np.int64]  # of each block's shifts
+    shift: NDArray[np.int64]  # (n_shifts, 4): range in the block, distance, where the mask begins
+    mask: NDArray[np.int8]  # 0 or -1
     spin: NDArray[np.int8]  # (n_chains, n_sites + 1), and a zero
     drawn: NDArray[np.int8]  # (n_chains, n_sites), the same in the order of the sites
+    total: NDArray[np.int8]  # (n_chains, n_together), sums over neighbours
     pairs: NDArray[np.int64]  # (n_chains, 1), sum over pairs of neighbours, one of the last class
 
     @classmethod
-    def of(cls, view: UniformIsingView, sites: NDArray[np.uint32], n_chains: int) -> "Classes":
+    def of(cls, view: UniformIsingView, rule: "Chromatic", n_chains: int) -> "Classes":
         """Order a view by classes."""
         n, width = view.field.size, len(view.slots)
         observed = np.ones(n, dtype=np.bool_)
-        observed[sites] = False
-        order = np.append(sites, np.flatnonzero(observed)).astype(np.uint32)
+        observed[rule.sites] = False
+        order = np.append(rule.sites, np.flatnonzero(observed)).astype(np.uint32)
         place = np.empty(n, dtype=np.uint32)
         place[order] = np.arange(n)
-        near = place[view.near.reshape(n, width)[sites]]
-        near[np.arange(width) >= width - view.missing[sites, None]] = n
-        spin, drawn = (np.zeros((n_chains, size), dtype=np.int8) for size in (n + 1, n))
-        pairs = np.zeros((n_chains, 1), dtype=np.int64)
-        return cls(order, place, near.ravel(), view.field[order], spin, drawn, pairs)
+        near = place[view.near.reshape(n, width)[rule.sites]]
+        near[np.arange(width) >= width - view.missing[rule.sites, None]] = n
+        ends = [np.arange(*both, _TOGETHER) for both in pairwise(rule.start)]
+        block = np.concatenate([*ends, rule.start[-1:]])
+        first, shift, mask = _shifts(near, block, n)
+        field = view.field[order]
+        largest = np.abs(field).max(initial=0.0) + width * abs(view.coupling)
+        return cls(
+            order,
+            place,
+            near[: 0 if len(shift) else n].ravel(),
+            field,
+            np.clip(field, -_LARGEST, _LARGEST).astype(np.float32),
+            _CLOSE + 1e-6 * largest,
+            block,
+            first,
+            shift,
+            mask,
+            np.zeros((n_chains, n + 1), dtype=np.int8),
+            np.empty((n_chains, n), dtype=np.int8),
+            np.empty((n_chains, _TOGETHER), dtype=np.int8),
+            np.zeros((n_chains, 1), dtype=np.int64),
+        )
+
+
+def _shifts(
+    near: NDArray[np.uint32], block: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    """Return shifts that add all neighbours, or none if that takes longer than one by one."""
+    at, slot = np.nonzero(near < n)
+    b = np.searchsorted(block, at, side="right") - 1
+    distance = near[at, slot].astype(np.int64) - at
+    kind, k = np.divmod(
+        np.sort((b * (2 * n) + n + distance) * _TOGETHER + at - block[b]), _TOGETHER
+    )
+    begin = np.flatnonzero(np.diff(kind, prepend=-1))
+    low, size = k[begin], np.diff(begin, append=kind.size)
+    length = k[begin + size - 1] + 1 - low
+    if 16 * begin.size + length.sum() // 8 > kind.size:
+        kind, begin, low, size, length, k = np.empty((6, 0), dtype=np.int64)
+    where = np.cumsum(length) - length
+    b, distance = np.divmod(kind[begin], 2 * n)
+    mask = np.zeros(length.sum(), dtype=np.int8)
+    mask[np.repeat(where - low, size) + k] = -1
+    shift = np.stack([low, low + length, distance - n, where], axis=1)
+    return np.searchsorted(b, np.arange(block.size)), shift, mask
 
 
 @implements(row_of, Classes)
 def _row_of_classes(part, c):
-    return Classes(*part[:-3], part.spin[c], part.drawn[c], part.pairs[c])
+    own = part.spin[c], part.drawn[c], part.total[c], part.pairs[c]
+    return Classes(*part[:-4], *own)
 
 
 class Probabilities(NamedTuple):
     """Memory for variables that are drawn together."""
 
     log_ratio: NDArray[np.float64]
-    gap: NDArray[np.float32]  # between the uniform number and the probability of a flip
+    gap: NDArray[np.float32]  # the same; then negative where it does not decide by itself
+    number: NDArray[np.float32]  # uniform; then negative where the variable flips
     flips: NDArray[np.uint32]
     classes: Any  # `Classes`, if they are used
 
 
 @implements(row_of, Probabilities)
 def _row_of(part, c):
-    return Probabilities(part.log_ratio[c], part.gap[c], part.flips[c], row_of(part.classes, c))
+    own = part.log_ratio[c], part.gap[c], part.number[c], part.flips[c]
+    return Probabilities(*own, row_of(part.classes, c))
 
 
 class Chromatic(NamedTuple):
@@ -89,6 +154,7 @@ class Chromatic(NamedTuple):
             needs=CHROMATIC_NEEDS,
             reversible=self.start.size <= 2,
             in_order=self.in_order,
+            takes_words=self.two_valued,
         )
 
     def new_part(self, target: Any, n_chains: int) -> Probabilities:
@@ -100,8 +166,9 @@ class Chromatic(NamedTuple):
         return Probabilities(
             np.empty(shape),
             np.empty(shape, np.float32),
+            np.empty(shape, np.float32),
             np.empty(shape, np.uint32),
-            Classes.of(view, self.sites, n_chains) if view else NoPart(),
+            Classes.of(view, self, n_chains) if view else NoPart(),
         )
 
 
@@ -118,25 +185,39 @@ def _sweep_classes(view, rule, chain, u):
 
 
 @inlined
-def _decide(part, size, u):
-    """Make the gaps of variables negative if u < p / (1 + p) with p the odds of flipping.
+def _number(rule, u, k):
+    """Return the k-th uniform number; u may be the one word that makes all."""
+    return number_of(u[0], k) if u.size < rule.sites.size else u[k]
 
-    Few numbers are so close to the probability that its first digits do not decide.
+
+@inlined
+def _decide(rule, u, begin, gap, number, close):
+    """Make numbers negative if they are below p / (1 + p), with log p in ``gap`` the odds.
+
+    Few are so close that the first digits do not decide: return whether there are any.
     """
-    ratio, gap = part.log_ratio, part.gap
-    close = np.int32(0)
+    if u.size < rule.sites.size:
+        fill_roughly(u[0], begin, number)
+    else:
+        for k in range(number.size):
+            number[k] = np.float32(u[begin + k])
     # In single precision twice as many fit into a vector.
-    for k in range(size):
-        gap[k] = np.float32(ratio[k])
-    for k in range(size):
-        gap[k] = rough_sigmoid(gap[k])
-    for k in range(size):
-        gap[k] = np.float32(u[k]) - gap[k]
-        close += np.int32(abs(gap[k]) < _CLOSE)
-    for k in range(size if close > 0 else 0):
-        if abs(gap[k]) < _CLOSE:
-            odds = exp(min(ratio[k], 700.0))
-            gap[k] = -1.0 if u[k] < odds / (1.0 + odds) else 1.0
+    for k in range(number.size):
+        odds = rough_exp(gap[k])
+        whole = _ONE + odds
+        number[k] = number[k] * whole - odds
+        gap[k] = abs(number[k]) - close * whole
+    any_close = False
+    for k in range(number.size):
+        any_close |= gap[k] < _ZERO
+    return any_close
+
+
+@inlined
+def _exactly(u, log_ratio):
+    """Return the gap between a uniform number and the probability of a flip."""
+    odds = exp(min(log_ratio, 700.0))
+    return -_ONE if u < odds / (1.0 + odds) else _ONE
 
 
 def _draw_one_by_one(view, rule, chain, u):
@@ -145,13 +226,19 @@ def _draw_one_by_one(view, rule, chain, u):
     for color in range(rule.start.size - 1):
         for begin in range(rule.start[color], rule.start[color + 1], _TOGETHER):
             size = min(_TOGETHER, rule.start[color + 1] - begin)
+            gap, number = part.gap[:size], part.number[:size]
             for k in range(size):
                 part.log_ratio[k] = log_ratio(view, chain, np.uint64(rule.sites[begin + k]))
-            _decide(part, size, u[begin:])
+            for k in range(size):
+                gap[k] = np.float32(part.log_ratio[k])
+            if _decide(rule, u, begin, gap, number, np.float32(_CLOSE)):
+                for k in range(size):
+                    if gap[k] < _ZERO:
+                        number[k] = _exactly(_number(rule, u, begin + k), part.log_ratio[k])
             n = 0
             for k in range(size):
                 part.flips[n] = rule.sites[begin + k]
-                n += np.int64(part.gap[k] < 0.0)
+                n += np.int64(number[k] < _ZERO)
             for k in range(n):
                 flip(view, chain, np.uint64(part.flips[k]))
                 chain.moved[np.int64(part.flips[k])] = True
@@ -169,34 +256,77 @@ def _draw_unobserved(view, rule, chain, u):
 
 @implements(draw_all, UniformIsingView)
 def _draw_in_order(view, rule, chain, u):
-    part, (order, place, near, field, spin, drawn, _) = chain.part, chain.part.classes
-    width, pairs = len(view.slots), np.int64(0)
-    for k in range(order.size):
-        spin[k] = chain.x[order[k]]
-    for color in range(rule.start.size - 1):
-        last = color == rule.start.size - 2
-        for begin in range(rule.start[color], rule.start[color + 1], _TOGETHER):
-            end = min(begin + _TOGETHER, rule.start[color + 1])
-            # Slices: indices that might be negative would not be vectorised.
-            here, fields = spin[begin:end], field[begin:end]
-            _sum_neighbours(near[begin * width : end * width], width, spin, part.log_ratio)
-            for k in range(end - begin if last else 0):
-                part.flips[k] = np.uint32(np.int32(part.log_ratio[k]))
-            for k in range(end - begin):
-                local = fields[k] + view.coupling * part.log_ratio[k]
-                part.log_ratio[k] = -2.0 * here[k] * local
-            _decide(part, end - begin, u[begin:])
-            for k in range(end - begin):
-                here[k] = -here[k] if part.gap[k] < 0.0 else here[k]
-            for k in range(end - begin if last else 0):
-                pairs += np.int32(here[k]) * np.int32(part.flips[k])
-    part.classes.pairs[0] = pairs
-    for i in range(place.size):
-        drawn[i] = spin[place[i]]
-    for i in range(place.size):
+    part, classes = chain.part, chain.part.classes
+    spin, drawn, pairs = classes.spin, classes.drawn, np.int64(0)
+    coupling = np.float32(min(max(view.coupling, -_LARGEST), _LARGEST))
+    for b in range(classes.block.size - 1):
+        begin, end = classes.block[b], classes.block[b + 1]
+        # Slices: indices that might be negative would not be vectorised.
+        here, field, size = spin[begin:end], classes.rough[begin:end], end - begin
+        total, gap, number = classes.total[:size], part.gap[:size], part.number[:size]
+        _sum_neighbours(view, classes, b, total)
+        for k in range(size):
+            gap[k] = _MINUS_TWO * np.float32(here[k]) * (field[k] + coupling * np.float32(total[k]))
+        if _decide(rule, u, begin, gap, number, np.float32(classes.close)):
+            for k in range(size):
+                if gap[k] < _ZERO:
+                    local = classes.field[begin + k] + view.coupling * total[k]
+                    number[k] = _exactly(_number(rule, u, begin + k), -2.0 * here[k] * local)
+        for k in range(size):
+            here[k] = -here[k] if number[k] < _ZERO else here[k]
+        if begin >= rule.start[rule.start.size - 2]:
+            for k in range(size):
+                pairs += np.int32(here[k]) * np.int32(total[k])
+    classes.pairs[0] = pairs
+    for i in range(drawn.size):
+        drawn[i] = spin[classes.place[i]]
+    for i in range(drawn.size):
         chain.moved[i] |= chain.x[i] != drawn[i]
-    for i in range(place.size):
+    for i in range(drawn.size):
         chain.x[i] = drawn[i]
+
+
+@inlined
+def _sum_neighbours(view, classes, b, total):
+    begin, spin, width = classes.block[b], classes.spin, len(view.slots)
+    if classes.near.size > 0:
+        near = classes.near[begin * width : classes.block[b + 1] * width]
+        for k in range(total.size):
+            found = 0
+            for j in range(width):
+                found += np.int64(spin[near[k * width + j]])
+            total[k] = found
+        return
+    for k in range(total.size):
+        total[k] = 0
+    for m in range(classes.first[b], classes.first[b + 1]):
+        first, last, distance, at = classes.shift[m]
+        some, mask = total[first:last], classes.mask[at : at + last - first]
+        other = spin[begin + first + distance : begin + last + distance]
+        for k in range(some.size):
+            some[k] += other[k] & mask[k]
+
+
+@contract(0, default=lambda view, rule, chain: None)
+def put_in_order(view, rule, chain):
+    """Copy the state in the order of the classes, if there is one."""
+
+
+@implements(put_in_order, ConditionedView)
+def _put_unobserved(view, rule, chain):
+    put_in_order(view.inner, rule, chain)
+
+
+@implements(put_in_order, UniformIsingView)
+def _put_in_order(view, rule, chain):
+    for k in range(chain.x.size):
+        chain.part.classes.spin[k] = chain.x[chain.part.classes.order[k]]
+
+
+@implements(prepare, Chromatic)
+@implements(rebuild, Chromatic)
+def _rebuild(view, rule, chain):
+    put_in_order(view, rule, chain)
 
 
 @contract(0, default=lambda view, rule, chain: log_prob(view, chain))
@@ -214,12 +344,3 @@ def _log_prob_in_order(view, rule, chain):
 @implements(log_prob_after, Chromatic)
 def _log_prob_after(view, rule, chain):
     return log_prob_of_sweep(view, rule, chain)
-
-
-@inlined
-def _sum_neighbours(near, width, spin, total):
-    for k in range(near.size // width):
-        found = 0
-        for j in range(width):
-            found += np.int64(spin[near[k * width + j]])
-        total[k] = found
