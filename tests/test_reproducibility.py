@@ -149,10 +149,10 @@ def test_another_seed_gives_other_chains(name):
 def test_any_segment(monkeypatch, name):
     """However many transitions are made between two returns to Python."""
     calls = (40, 3), (50, 1)
-    n_uniforms = stored(name).run_.ensemble.rule.facts.n_uniforms
+    n_numbers = stored(name).run_.ensemble.n_numbers
     for segment in (7, 119) if name == "fast" else (1, 7, 100, 119, 120, 121):
         for module in (_run, _burn_in):  # _burn_in: of the burn-in
-            monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_uniforms)
+            monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_numbers)
         for n_jobs in (None, 2) if segment in (7, 119) else (None,):
             assert everything(stored(name, n_jobs), *calls) == wanted(name, *calls)
         if name in FIXED and segment in (1, 7, 119):

@@ -52,6 +52,11 @@ class ChainEnsemble(ABC):
         """Moves proposed together."""
         return 1
 
+    @property
+    def n_numbers(self) -> int:
+        """Numbers that are held for a transition of one chain."""
+        return int(self.rule.facts.n_uniforms)
+
     @abstractmethod
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
         """Make transitions in every chain, storing draws.

@@ -73,6 +73,12 @@ class Ensemble(Streamed):
         distinguish(view, rule, self.chains.part)
         self._up_to_date = False
 
+    @property
+    def n_numbers(self) -> int:
+        """One, if kernels make those of a transition from one."""
+        facts = self.rule.facts
+        return 1 if facts.n_uniforms >= MANY and not facts.parts else facts.n_uniforms
+
     def like(self, states: States, streams: Streams) -> Self:
         made = type(self)(self.target, states, streams, self.n_jobs, self.rule)
         made.start(self.rule)

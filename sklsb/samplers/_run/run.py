@@ -455,7 +455,7 @@ class Run(DrawWarnings):
             ensemble.chains.moved[:] = False
             if not made:
                 ensemble.forget_acceptance()
-        most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
+        most = at_once(MOST_NUMBERS, ensemble.n_numbers)
         segment = FIRST_SEGMENT
         seen = Seen(self.target, counters, ensemble.rule.facts.stat_names, n_chains)
         line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
