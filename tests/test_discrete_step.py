@@ -666,8 +666,23 @@ def several_values():
     return model
 
 
+def crowd():
+    """Elements taken from elements that were taken, and conditions, some not met."""
+    worker, item = np.array([0, 1, 1, 0, 1]), np.array([0, 0, 1, 2, 2])
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.4, shape=3)
+        theta = pm.Dirichlet("theta", np.eye(2) + 1.0, shape=(2, 2, 2))
+        pm.Categorical("y", theta[worker, z[item]], observed=[0, 1, 1, 0, 1])
+        a = pm.Normal("a", 0.0, 1.0, shape=(2, 2))
+        scale = pt.exp(pt.as_tensor(a)[worker][np.arange(5), z[item]])
+        pm.Normal("x", 0.0, scale, observed=[0.3, -0.2, 1.0, 0.5, 2.0])
+        total = pt.as_tensor(a)[z[item]].sum(axis=1)
+        pm.Potential("t", pt.switch(total < 1.0, 0.3, -np.inf))
+    return model
+
+
 @pytest.mark.parametrize("spare", [False, True])
-@pytest.mark.parametrize("make", [mixture, occupancy, several_values])
+@pytest.mark.parametrize("make", [mixture, occupancy, several_values, crowd])
 def test_sums_over_sites_are_those_of_enumeration(make, spare):
     model = make()
     step, point = DiscreteStep(model=model), model.initial_point()
@@ -675,8 +690,8 @@ def test_sums_over_sites_are_those_of_enumeration(make, spare):
         point["z"] = np.array([0, 1, 0])
     step.with_nuts(initial_point=point)
     (way,), block, variables = step._moves, step._block, model.continuous_value_vars
-    never, other = way.impossible(block.given(point))
-    assert never.sum() == {mixture: 0, occupancy: 1, several_values: 1 + 4}[make]
+    never, other, _ = way.impossible(block.given(point))
+    assert never.sum() == {mixture: 0, occupancy: 1, several_values: 1 + 4, crowd: 0}[make]
     states = other if spare else way.states
     f = log_sum(block, way.colours[0].own, states, never, variables, point)
     log_p = model.compile_logp(mode=PLAIN)
@@ -734,6 +749,14 @@ def test_nuts_with_the_block_summed_out_draws_from_the_same_law():
     assert float(trace["p"].std()) == pytest.approx(sd, rel=0.1)
     there = float(trace["z"].values[..., y == 0].mean())
     assert there == pytest.approx(weights @ (zero / (zero + 0.4)), abs=0.02)
+
+
+def test_values_at_which_log_p_is_no_number_are_told():
+    with pm.Model():
+        a, z = pm.Normal("a"), pm.Bernoulli("z", 0.5, shape=2)
+        pm.Bernoulli("y", pt.switch(z, pt.as_tensor([0.4, 0.99]) + 0.3 * a, 0.5), observed=[0, 0])
+        with pytest.warns(SamplerWarning, match=r"Log p is NaN where z\[1\] is 1, at values of"):
+            DiscreteStep().with_nuts()
 
 
 def test_blocks_that_cannot_be_summed_out():

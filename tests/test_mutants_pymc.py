@@ -59,6 +59,11 @@ def check_sums(package):
         tests.test_sums_over_sites_are_those_of_enumeration(tests.several_values, True)
 
 
+def check_places(package):
+    with steps() as tests:
+        tests.test_sums_over_sites_are_those_of_enumeration(tests.crowd, False)
+
+
 def check_betrayal(package):
     with steps() as tests:
         tests.test_what_an_unknown_operation_hides_is_found_while_drawing()
@@ -134,6 +139,13 @@ MUTANTS = {
         "total = logs.sum() + none +",
         "total = logs.sum() +",
         check_sums,
+        ".",
+    ),
+    "sums of elements that add up others of the array": Mutant(
+        "pymc/graph.py",
+        "[a - n + len(places) for a in node.op.axis]",
+        "node.op.axis",
+        check_places,
         ".",
     ),
     "no check of what was probed": Mutant(

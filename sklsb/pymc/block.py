@@ -23,7 +23,6 @@ from sklsb.pymc.graph import (
     distinct,
     evaluated,
     pieces,
-    with_one_element,
 )
 from sklsb.pymc.variables import dims_and_labels, ends, site_names
 
@@ -68,8 +67,8 @@ class Block:
         Lowest and highest values, +-2**52 where there is none or it varies; `bounds` has those.
     degree : ndarray of int
         The degree of each output as a polynomial of the sites, or a large number.
-    sizes : list of int
-        How many outputs each term has.
+    shapes : list of tuple of int
+        Of the terms, whose elements are the outputs.
     others : list of variables
         The arrays of log p that no site enters.
     vague : bool
@@ -101,7 +100,7 @@ class Block:
         reader = Reader(self._terms, sites, self.model.value_vars, point)
         self._sees = self._sound = reader.sees  # what outputs are taken to see, and may see
         self.unknown, self.degree = sorted(reader.unknown), reader.degree
-        self.sizes = reader.sizes
+        self.shapes = reader.shapes
         self.vague = reader.doubtful or bool(reader.vague.any())
         limits, self.low, self.high = self._limits(self._rvs, sites, self.model.value_vars, point)
         if self.parts != before:
@@ -184,7 +183,7 @@ class Block:
             value: value.type.filter_variable(pt.constant(x[here].reshape(shape).astype(dtype)))
             for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
         }
-        return with_one_element(clone_replace(self._terms, fixed))
+        return list(clone_replace(self._terms, fixed))
 
     def compiled(self, graph: Any) -> Compiled:
         """Return a function of all other variables."""

@@ -16,15 +16,15 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
+from pymc.pytensorf import constant_fold
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.graph.traversal import toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic, elemwise, extra_ops, math, subtensor
 from pytensor.tensor.blockwise import Blockwise
@@ -119,24 +119,59 @@ def pieces(
     return [p for p in made if p in enters], [p for p in made if p not in enters]
 
 
-def with_one_element(terms: Sequence[Any]) -> list[Any]:
-    """Return the same terms, where indices that are known to be one place take one element.
+def with_known_places(terms: Sequence[Any]) -> list[Any]:
+    """Return the same terms, where elements at known places are taken late, and only once.
 
-    The gradient of an element that is taken again and again is slow.
+    Gradients are slow where one element is taken again and again, or from others that were taken;
+    functions of elements, as in checks of parameters, where these are more than the array has.
     """
     graph = FunctionGraph(outputs=list(terms), clone=True, copy_inputs=False)
-    nodes = [n for n in graph.toposort() if isinstance(n.op, subtensor.AdvancedSubtensor)]
-    for node in nodes:
-        array, *indices = node.inputs
-        known = all(isinstance(v, Constant) for v in graph_inputs(indices))
-        if not known or node.op.idx_list != tuple(range(len(indices))):
+    taken = dict[Any, tuple[Any, list[Any]]]()  # arrays and places
+    for node in graph.toposort():
+        old, array, places = node.outputs[0], node.inputs[0], list[Any]()
+        if isinstance(node.op, subtensor.AdvancedSubtensor):
+            places = _places(node)
+            if places and array in taken:
+                array, before = taken[array]
+                n = before[0].ndim
+                places = [*(i[tuple(places[:n])] for i in before), *places[n:]]
+        elif len(node.outputs) == 1 and not taken.keys().isdisjoint(node.inputs):
+            array, places = _of_whole(node, taken)
+        if not places:
             continue
-        places = evaluated(indices, [], {})
-        if all(i.size and i.dtype.kind in "iu" and i.min() == i.max() for i in places):
+        if all(i.size and i.min() == i.max() for i in places):
             one = array[tuple(int(i.flat[0]) for i in places)]
-            shape = *np.broadcast_shapes(*(i.shape for i in places)), *one.shape
-            graph.replace(node.outputs[0], pt.alloc(one, *shape), import_missing=True)
+            new = pt.alloc(one, *places[0].shape, *one.shape)
+        else:
+            new = array[tuple(places)]
+            taken[new] = array, places
+        graph.replace(old, new, import_missing=True)
     return list(graph.outputs)
+
+
+def _places(node: Any) -> list[Any]:
+    """Return the places at which elements of an array are taken, if they are known."""
+    places = constant_fold(node.inputs[1:], raise_not_constant=False)
+    known = all(isinstance(i, np.ndarray) and i.dtype.kind in "iu" for i in places)
+    leading = node.op.idx_list == tuple(range(len(places)))
+    return list(np.broadcast_arrays(*places)) if known and leading else []
+
+
+def _of_whole(node: Any, taken: Any) -> tuple[Any, list[Any]]:
+    """Return a function of elements as one of the array that they are from, if that is smaller."""
+    array, places = next(taken[i] for i in node.inputs if i in taken)
+    one, n = [m or np.inf for m in array.type.shape[: len(places)]], places[0].ndim
+    if np.prod(one) > places[0].size:
+        return None, []
+    if isinstance(node.op, elemwise.CAReduce) and node.op.axis and min(node.op.axis) >= n:
+        return node.op.clone(axis=[a - n + len(places) for a in node.op.axis])(array), places
+    inputs = []
+    for i in node.inputs if isinstance(node.op, elemwise.Elemwise) else ():
+        if i in taken and taken[i][1] is places:
+            inputs.append(taken[i][0])
+        elif all(i.type.broadcastable):
+            inputs.append(i.dimshuffle())
+    return (node.op(*inputs), places) if len(inputs) == len(node.inputs) else (None, [])
 
 
 def _conditions(checks: Sequence[Any]) -> dict[Any, None]:
@@ -280,8 +315,8 @@ class Reader:
 
     Attributes
     ----------
-    sizes : list of int
-        How many elements the outputs have.
+    shapes : list of tuple of int
+        Of the outputs.
     sees : Sees
         Of all elements of the outputs, flat; equal sets have one integer.
     vague : ndarray of bool
@@ -321,9 +356,9 @@ class Reader:
             self._found.update(zip(node.outputs, known, strict=True))
             self._degree.update(dict.fromkeys(node.outputs, self._degree_after(node)))
         shapes = [self._shapes[out] for out in outputs]
-        self.sizes = [int(np.prod(one)) for one in shapes]
-        self.vague = np.repeat([out in vague for out in outputs], self.sizes)
-        self.degree = np.repeat([self._degree.get(out, 0) for out in outputs], self.sizes)
+        self.shapes, sizes = shapes, [int(np.prod(one)) for one in shapes]
+        self.vague = np.repeat([out in vague for out in outputs], sizes)
+        self.degree = np.repeat([self._degree.get(out, 0) for out in outputs], sizes)
         self.sees = distinct(_joined([self._found.get(out) for out in outputs], shapes))
 
     def _evaluate(self, nodes: Any, outputs: Any, varies: Any, inputs: Any, point: Any) -> None:

@@ -151,25 +151,28 @@ class Colours(Move):
                 here = None
         return x
 
-    def impossible(self, given: Given) -> tuple[Any, Ints]:
+    def impossible(self, given: Given) -> tuple[Any, Ints, Any]:
         """Return which values of `states` are impossible here and nearby.
 
-        Also other states, which have a possible value there.
+        Also other states, which have a possible value there, and where log p is NaN at others.
         """
         (colour,), (k,), rng = self.colours, self.n_values, np.random.default_rng(0)
         never = np.ones((len(self.states), k.size), bool)
+        no_number = np.zeros_like(never)
         for scale in (0.0, 0.1, 0.3, 1.0):
             near = [
                 g + scale * rng.standard_normal(g.shape) if g.dtype.kind == "f" else g
                 for g in given
             ]
-            found = [colour.log_p(self.block.log_p(y, *near)) for y in self.states]
-            never &= np.stack(found) == -np.inf
+            outputs = [self.block.log_p(y, *near) for y in self.states]
+            never &= np.stack([colour.log_p(one) for one in outputs]) == -np.inf
+            for at, one in zip(no_number, outputs, strict=True):
+                at[colour.own[np.isnan(one) & (colour.own < k.size)]] = True
         never |= np.arange(len(never))[:, None] >= k
         states, each = self.states.copy(), self.states[:, self.sites]
         spare = np.take_along_axis(each, never.argmin(axis=0)[None], axis=0)
         states[:, self.sites] = np.where(never, spare, each)
-        return never, states
+        return never, states, no_number & ~never
 
     def _many(self, colour: Colour, k: Ints, x: Ints, given: Given, rng: Any, check: bool) -> None:
         s, values = colour.sites, np.arange(int(k.max()))

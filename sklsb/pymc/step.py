@@ -238,6 +238,11 @@ class DiscreteStep(BlockedStep):
             While drawing, if a value was drawn that the sum left out, an element sees more than it
             seemed to, or the data changed.
 
+        Warns
+        -----
+        SamplerWarning
+            If log p is NaN at some value of a site near ``initial_point``.
+
         Examples
         --------
         .. code-block:: python
@@ -260,7 +265,15 @@ class DiscreteStep(BlockedStep):
             variables = model.continuous_value_vars
         else:
             variables = get_value_vars_from_user_vars(vars, model)
-        self._never, other = moves[0].impossible(block.given(point))
+        self._never, other, no_number = moves[0].impossible(block.given(point))
+        for v, i in np.argwhere(no_number)[:1]:
+            site = moves[0].sites[i]
+            warn(
+                f"Log p is NaN where {block.names[site]} is {moves[0].states[v, site]}, at values "
+                "of other variables near initial_point: NUTS diverges there. Keep parameters of "
+                "distributions within their bounds whatever the value, as by pm.math.clip.",
+                SamplerWarning,
+            )
         own = moves[0].colours[0].own
         f = log_sum(block, own, moves[0].states, self._never, variables, point)
         at = DictToArrayBijection.map({v.name: point[v.name] for v in variables})

@@ -12,6 +12,7 @@ from pymc.model.core import ValueGradFunction
 from pytensor.gradient import disconnected_grad
 
 from sklsb.pymc.block import Block, Ints, Point
+from sklsb.pymc.graph import with_known_places
 
 
 def by_value(block: Block, own: Ints, n: int, states: Ints) -> tuple[list[Any], Any]:
@@ -19,18 +20,24 @@ def by_value(block: Block, own: Ints, n: int, states: Ints) -> tuple[list[Any], 
 
     Which of the sites each output sees, or n for none, is `own`.
     """
-    rows, none, ends = list[Any](), 0.0, np.cumsum(block.sizes)[:-1]
+    rows, none, ends = list[Any](), pt.zeros(()), np.cumsum([np.prod(s) for s in block.shapes])
     for x in states:
-        row, none = pt.zeros(n), 0.0
-        for term, of in zip(block.terms_at(x), np.split(own, ends), strict=True):
-            flat, at = term.ravel(), np.flatnonzero(of < n)
+        row, none = pt.zeros(n), pt.zeros(())
+        parts = np.split(own, ends[:-1].astype(int))
+        for term, part, shape in zip(block.terms_at(x), parts, block.shapes, strict=True):
+            of, term = part.reshape(shape), term.astype("float64")
+            while of.size and of.ndim and (of == of[..., :1]).all():
+                of, term = of[..., 0], term.sum(axis=-1)
+            of, flat = of.ravel(), term.ravel()
+            at = np.flatnonzero(of < n)
             if at.size < of.size:
                 none += flat[np.flatnonzero(of == n)].sum()
-            if of.size and np.array_equal(of, np.repeat(np.arange(n), of.size // n)):
-                row += flat if of.size == n else flat.reshape((n, -1)).sum(axis=1)
+            if np.array_equal(of, np.arange(n)):
+                row += flat
             else:
                 row = row[of[at]].inc(flat[at])
         rows.append(row)
+    *rows, none = with_known_places([*rows, none])
     return rows, none
 
 
