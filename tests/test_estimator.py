@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -316,6 +317,19 @@ def test_repr_shows_what_was_changed():
     assert repr(GibbsSampler()) == "GibbsSampler()"
     assert repr(GibbsSampler("layers", n_jobs=2)) == "GibbsSampler(n_jobs=2, scan='layers')"
     assert repr(HammingBallSampler(6, 2)) == "HammingBallSampler(block_size=6, radius=2)"
+
+
+def test_a_fitted_sampler_is_shown_without_torch_or_transitions(monkeypatch):
+    target = Ising(np.zeros((3, 3)), 0.3)
+    sampler = LSBSampler("barker", n_burn_in=10, random_state=0).fit(target)
+    expected = sampler.sample(5)["x"].values
+    sampler.fit(target)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(_run.Run, "transitions", None)
+    assert "history_" in sampler._repr_html_()
+    assert {"state_", "sample"} < {*dir(sampler)}
+    monkeypatch.undo()
+    np.testing.assert_array_equal(sampler.sample(5)["x"], expected)
 
 
 @each_rule
@@ -1171,7 +1185,7 @@ def test_warm_start_on_something_else(target):
     sampler = make(warm_start=True).fit(target)
     message = r"continues chains of shape \(2, 12\).*the target has 3 sites.*Set warm_start=False"
     with pytest.raises(ValueError, match=message):
-        sampler.fit(Ising(np.zeros((3, 3))))
+        sampler.fit(Ising(J, 0.3))
     with pytest.raises(ValueError, match=r"chains of shape \(2, 12\).* now n_chains is 3 and"):
         sampler.set_params(n_chains=3).fit(target)
 

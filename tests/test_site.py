@@ -206,6 +206,22 @@ SEARCHES = {
     "bayesian network": "target_network",
     "partition function": "exact",
     "resume": "long_runs",
+    "checkpoint": "long_runs",
+    "mixed model": "mixed",
+    "posterior predictive": "classes",
+    "ground state": "temperatures",
+    "contingency table": "target_network",
+    "chi square": "check_any",
+    "missing data": "evidence",
+    "honeycomb lattice": "temperatures",
+    "one-hot": "target_tokens",
+    "energy-based model": "target_torch",
+    "odds ratio": "classes",
+    "duplicate columns": "spike_slab",
+    "notebook": "fit_cost",
+    "interrupt": "long_runs",
+    "effective sample size": "am_i_right",
+    "variable elimination": "exact",
 }
 
 

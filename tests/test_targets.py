@@ -599,11 +599,6 @@ ERRORS = [
     ),
     (lambda: Ising.lattice(np.zeros((2, 2)), None), TypeError, "coupling has dtype object; give"),
     (
-        lambda: Ising.lattice(np.zeros((2, 2)), "strong"),
-        (ValueError, TypeError),
-        "coupling has dtype .*; give real numbers",
-    ),
-    (
         lambda: Ising.lattice(np.array([[0.0, np.nan]])),
         ValueError,
         r"field\[0, 1\] is nan; it must be finite",

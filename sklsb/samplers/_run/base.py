@@ -56,6 +56,11 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
     # Names of what the last fit found.
     _found: tuple[str, ...] = ()
 
+    def __dir__(self) -> list[str]:
+        # A notebook shows the value of each: tensors need torch, and thin_ makes transitions.
+        names = {*object.__dir__(self)} - {"thin_", "state_tensor_", "one_hot_tensor_"}
+        return [name for name in names if hasattr(self, name)]
+
     def set_params(self, **params: Any) -> Self:
         """Set parameters, which count from the next `fit` on.
 
