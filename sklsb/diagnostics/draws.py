@@ -320,12 +320,12 @@ def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame"
     names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
     labels = found.get("state_name", found["state"])
     called: Any = np.broadcast_to(labels.values, p.shape).reshape(shape).tolist()
-    whole: Any = np.atleast_1d(labels.attrs.get("integers", []))
+    whole = {*np.atleast_1d(labels.attrs.get("integers", [])).tolist()}
     if target is not None:
         check_same_names(found, target, "marginals")
-        names, called, whole = target.names, target.state_names or called, ()
+        names, called, whole = target.names, target.state_names or called, set()
     n_values = found.get("n_values", xr.full_like(p[..., 0], p.shape[-1])).values.ravel()
-    values = [own[:k] for own, k in zip(called, n_values.astype(int), strict=True)]
+    values = [own[:k] for own, k in zip(called, n_values.astype(int).tolist(), strict=True)]
     values = [
         [*map(int, own)] if str(name) in whole else own
         for name, own in zip(names, values, strict=True)
@@ -337,14 +337,14 @@ def value_rows(
     names: Sequence[Any], values: Sequence[Sequence[Any]], p: Any, mcse: Any
 ) -> "pd.DataFrame":
     """Return a row for each of the values of each variable, from arrays that may have more."""
-    import pandas as pd
-
-    rows = [
-        (name, *row)
-        for name, own, *numbers in zip(names, values, p, mcse, strict=True)
-        for row in zip(own, *numbers, strict=False)
-    ]
-    return pd.DataFrame(rows, columns=["variable", "value", "p", "mcse"])
+    has = np.arange(p.shape[1]) < np.array([len(own) for own in values])[:, np.newaxis]
+    columns = {
+        "variable": [name for name, own in zip(names, values, strict=True) for _ in own],
+        "value": [value for own in values for value in own],
+        "p": p[has],
+        "mcse": mcse[has],
+    }
+    return frame(columns, len(columns["value"]))
 
 
 def frame(columns: dict[Any, Any], n: int) -> "pd.DataFrame":
