@@ -5,15 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import implements
-from sklsb._kernels.contract import (
-    change_of,
-    first_move,
-    flip,
-    init_cache,
-    log_prob,
-    log_ratio,
-)
+from sklsb._kernels._jit import implements, inlined
+from sklsb._kernels.contract import first_move, flip, init_cache, log_prob, log_ratio
 
 
 class MarkovNetworkView(NamedTuple):
@@ -34,6 +27,15 @@ class MarkovNetworkView(NamedTuple):
         return self.table_start.size
 
 
+@inlined
+def _network_change(view, chain, move):
+    """Return the site of a move, its value before and after."""
+    site = np.uint64(view.site[move])
+    before = np.int64(chain.x[site])
+    after = np.int64(np.uint64(move) - view.first[site])
+    return site, before, after + np.int64(after >= before)
+
+
 @implements(init_cache, MarkovNetworkView)
 def _init_cache(view, chain):
     for f in range(view.table_start.size):
@@ -45,23 +47,22 @@ def _init_cache(view, chain):
 
 @implements(log_ratio, MarkovNetworkView)
 def _log_ratio(view, chain, move):
-    site, before, after, _ = change_of(view, chain, move)
-    change, result = np.int64(after) - np.int64(before), 0.0
+    site, before, after = _network_change(view, chain, move)
+    result = 0.0
     for k in range(view.factor_start[site], view.factor_start[site + np.uint64(1)]):
         here = chain.cache[view.factor[k]]
-        there = here + change * np.int64(view.stride[k])
+        there = here + (after - before) * np.int64(view.stride[k])
         result += view.log_table[np.uint64(there)] - view.log_table[np.uint64(here)]
     return result
 
 
 @implements(flip, MarkovNetworkView)
 def _flip(view, chain, move):
-    site, before, after, back = change_of(view, chain, move)
-    change = np.int64(after) - np.int64(before)
-    chain.x[site] = np.int64(after)
+    site, before, after = _network_change(view, chain, move)
+    chain.x[site] = after
     for k in range(view.factor_start[site], view.factor_start[site + np.uint64(1)]):
-        chain.cache[view.factor[k]] += change * np.int64(view.stride[k])
-    return back
+        chain.cache[view.factor[k]] += (after - before) * np.int64(view.stride[k])
+    return view.first[site] + np.uint64(before - np.int64(before > after))
 
 
 @implements(first_move, MarkovNetworkView)
