@@ -1185,7 +1185,7 @@ def test_warm_start_on_something_else(target):
     sampler = make(warm_start=True).fit(target)
     message = r"continues chains of shape \(2, 12\).*the target has 3 sites.*Set warm_start=False"
     with pytest.raises(ValueError, match=message):
-        sampler.fit(Ising(J, 0.3))
+        sampler.fit(Ising(np.zeros((3, 3))))
     with pytest.raises(ValueError, match=r"chains of shape \(2, 12\).* now n_chains is 3 and"):
         sampler.set_params(n_chains=3).fit(target)
 
