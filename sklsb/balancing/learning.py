@@ -101,41 +101,16 @@ class Adam:
         return -self.learning_rate * mean / (np.sqrt(square) + 1e-8)
 
 
-class History(NamedTuple):
-    """What happened in each block of the burn-in.
+class Block(NamedTuple):
+    """What happened in a block of the burn-in, or in part of one in which nothing was learned."""
 
-    ``lp`` (after the block) and ``acceptance_rate`` (mean over it) have shape (n_blocks, n_chains),
-    ``theta`` (n_blocks, n_parameters), ``even_part`` (n_blocks, len(PLACES)), others (n_blocks,).
-    """
-
-    iteration: NDArray[np.int64]
-    lp: Array
-    acceptance_rate: Array
-    objective: Array
-    gradient_norm: Array
+    iteration: int  # transitions of each chain by its end
+    lp: Array  # of each chain, at its end
+    acceptance_rate: Array  # of each chain, mean over it
     theta: Array
-    even_part: Array
-
-    @classmethod
-    def from_rows(cls, rows: list[tuple[Any, ...]], n_chains: int) -> "History":
-        """Stack the rows of the blocks."""
-        if not rows:
-            none, empty = np.empty(0), np.empty((0, n_chains))
-            wide = np.empty((0, PLACES.size))
-            return cls(none.astype(np.int64), empty, empty, none, none, np.empty((0, 0)), wide)
-        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
-
-    @classmethod
-    def of_fixed(
-        cls, function: BalancingFunction, ends: list[int], log_prob: Array, acceptance: Array
-    ) -> "History":
-        """Return the history of a burn-in in which nothing was learned."""
-        n = len(ends)
-        if not n:
-            return cls.from_rows([], log_prob.shape[1])
-        made, nothing = np.array(ends, dtype=np.int64), np.full(n, np.nan)
-        shown = (np.tile(part, (n, 1)) for part in _shown(function, function.table()))
-        return cls(made, log_prob, acceptance, nothing, nothing, *shown)
+    even_part: Array  # at `PLACES`
+    objective: float = np.nan
+    gradient_norm: float = np.nan
 
 
 class Learner:
@@ -299,7 +274,7 @@ def burn_in(
     draws: States | None = None,
     most: int = MOST_UPDATES,
     checkpoint: Checkpoint | None = None,
-) -> tuple[BalancingFunction, History, States]:
+) -> tuple[BalancingFunction, list[Block], States]:
     """Run the burn-in (Algorithm 1 of the paper), one transition of every chain per iteration.
 
     The iterations are divided into at most 2,000 blocks, fewer on more than about 100,000
@@ -310,14 +285,14 @@ def burn_in(
 
     Without a learner the function stays fixed. ``on_block`` is called with the length of each
     block when it ends. ``draws``, of shape (n_chains, n_iterations, n_sites), receives every state.
-    Returns the last function, by which the chains' caches are computed; the history; and at most
+    Returns the last function, by which the chains' caches are computed; the blocks; and at most
     512 states visited in the second half, or the present ones if there are none.
     """
     shortest = 1 if learner is None else ensemble.update_every
     n_blocks = min(most, most_updates(ensemble))
     lengths = _blocks(n_iterations, shortest, n_blocks, growing=most < MOST_UPDATES)
     store = _Store(n_stored(ensemble.cost), len(ensemble), lengths)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Block] = []
     done = first = 0
     # For each block a pair for the objective, then one for each transition.
     pairs = _Pairs(ensemble.streams, n_iterations + lengths.size)
@@ -363,17 +338,17 @@ def burn_in(
                 store.offer(block, ensemble.chains.x)
                 value, norm = learner.update(*gradient)
                 function, rule = learner.function, Balanced(learner.table, lazy)
-            shown = _shown(function, rule.table)
-            rows.append((done, log_prob, acceptance, value, norm, *shown))
+            shown = shown_of(function, rule.table)
+            rows.append(Block(done, log_prob, acceptance, *shown, value, norm))
             on_block(length)
             first = block + 1
             between()
     ensemble.start(rule)
     visited = store.states() if store.parts else ensemble.chains.x.copy()
-    return function, History.from_rows(rows, len(ensemble)), visited
+    return function, rows, visited
 
 
-def _shown(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
+def shown_of(function: BalancingFunction, table: Table) -> tuple[Array, Array]:
     """Return the parameters and the even part, as the histories keep them."""
     even_part = Tabulated(table).even_part(PLACES)
     theta = function.theta if isinstance(function, LearnableFunction) else np.empty(0)
@@ -457,7 +432,7 @@ class Flux:
             return _REFUSED, np.zeros_like(theta)
         if value < self.best[0]:
             self.best = (value, function)
-        self.rows.append((value, norm, *_shown(function, table)))
+        self.rows.append((value, norm, *shown_of(function, table)))
         return value, gradient
 
 
@@ -489,7 +464,7 @@ def fit_flux(
     # Its matrices have few rows: several threads of BLAS would take ten times as long as one.
     with threadpool_limits(1, user_api="blas"):
         minimize(shown, function.theta, jac=True, method="L-BFGS-B", options=options)
-    rows = flux.rows or [(np.nan, np.nan, *_shown(function, table))]
+    rows = flux.rows or [(np.nan, np.nan, *shown_of(function, table))]
     return flux.best[1], Trace(*(np.array(column) for column in zip(*rows, strict=True)))
 
 

@@ -20,13 +20,14 @@ from sklsb.balancing.learning import (
     MOST_UPDATES,
     OBJECTIVES,
     UPDATE_COST,
-    History,
+    Block,
     Learner,
     burn_in,
     most_updates,
     name_of,
     new_learner,
     of_burn_in,
+    shown_of,
 )
 from sklsb.balancing.weights import balanced
 from sklsb.diagnostics.draws import draws_dataset
@@ -250,11 +251,12 @@ class Learning(Algorithm):
             kept = {"keep": params.keep_burn_in, "verbose": params.verbose}
             kept |= {"checkpoint": self.checkpoint}
             done = run_burn_in(ensemble, n, **kept, start_with=rule)
-            history, draws = History.of_fixed(function, *done[:3]), done.draws
+            shown, rows = shown_of(function, rule.table), zip(*done[:3], strict=True)
+            blocks, draws = [Block(*row, *shown) for row in rows], done.draws
             visited = ensemble.chains.x
         else:
             begun = self.checkpoint.kept.setdefault("begun", int(ensemble.chains.evaluations.sum()))
-            function, history, visited, draws = self._learn(ensemble, learner, n)
+            function, blocks, visited, draws = self._learn(ensemble, learner, n)
         n_skipped = 0 if learner is None else learner.n_skipped
         # A copy: changing the object passed in must not change a frozen function.
         moving = copy.deepcopy(function)
@@ -263,9 +265,9 @@ class Learning(Algorithm):
         fitted: dict[str, Any] = {
             "burn_in_balancing_": moving,
             "balancing_": moving,
-            "history_": burn_in_history(history, target, n_skipped),
+            "history_": burn_in_history(blocks, target, len(ensemble), n_skipped),
         }
-        made = history.iteration.size
+        made = len(blocks)
         spared = 0
         if learner is not None and made and self._moves_only:
             learned = int(ensemble.chains.evaluations.sum()) - begun
@@ -328,7 +330,7 @@ class Learning(Algorithm):
 
     def _learn(
         self, ensemble: LearnableEnsemble, learner: Learner | None, n: int
-    ) -> tuple[BalancingFunction, History, States, States | None]:
+    ) -> tuple[BalancingFunction, list[Block], States, States | None]:
         """Run the burn-in while learning a function or a number of flips."""
         n_chains, target = len(ensemble), ensemble.target
         draws = None

@@ -1,33 +1,39 @@
 """What happened in `LSBSampler.fit`, as data sets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._system.html import Candidates
-from sklsb.balancing.learning import PLACES, History, Trace
+from sklsb.balancing.learning import PLACES, Block, Trace
 from sklsb.targets.base import Target
 from sklsb.trials.race import Outcome
 
 
-def burn_in_history(history: History, target: Target, n_skipped: int) -> xr.Dataset:
+def burn_in_history(
+    blocks: Sequence[Block], target: Target, n_chains: int, n_skipped: int
+) -> xr.Dataset:
     """Return the history of the burn-in; updates that were skipped are counted in its attrs."""
+    none = np.zeros(n_chains)
+    rows = blocks or [Block(0, none, none, np.empty(0), PLACES)]
+    columns = (np.array(column)[: len(blocks)] for column in zip(*rows, strict=True))
+    of = dict(zip(Block._fields, columns, strict=True))
     by_chain = ("iteration", "chain")
     return xr.Dataset(
         {
-            "lp": (by_chain, history.lp + target.constant),
-            "acceptance_rate": (by_chain, history.acceptance_rate),
-            "objective": ("iteration", history.objective),
-            "gradient_norm": ("iteration", history.gradient_norm),
-            "theta": (("iteration", "parameter"), history.theta),
-            "even_part": (("iteration", "u"), history.even_part),
+            "lp": (by_chain, of["lp"] + target.constant),
+            "acceptance_rate": (by_chain, of["acceptance_rate"]),
+            "objective": ("iteration", of["objective"]),
+            "gradient_norm": ("iteration", of["gradient_norm"]),
+            "theta": (("iteration", "parameter"), of["theta"]),
+            "even_part": (("iteration", "u"), of["even_part"]),
         },
         coords={
-            "iteration": history.iteration,
-            "chain": np.arange(history.lp.shape[1]),
-            "parameter": np.arange(history.theta.shape[1]),
+            "iteration": of["iteration"],
+            "chain": np.arange(n_chains),
+            "parameter": np.arange(of["theta"].shape[1]),
             "u": PLACES,
         },
         attrs={"skipped_updates": n_skipped},
@@ -59,7 +65,7 @@ def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
 
 def candidates_table(outcome: Outcome) -> xr.Dataset:
     """Return what the pilot measured, by candidate."""
-    other = ("names", "robust", "learned")
+    other = ("names", "doubt")
     return Candidates(
         {k: ("candidate", value) for k, value in outcome._asdict().items() if k not in other},
         coords={"candidate": outcome.names},
