@@ -12,7 +12,6 @@ from sklsb import EliminationSampler, GibbsSampler, Ising, MarkovNetwork, diagno
 from sklsb._system import memory as _memory
 from sklsb.diagnostics.moments import Moments
 from sklsb.exceptions import SamplerWarning
-from sklsb.samplers._run import run as _run
 
 TARGET = dense(6, scale=0.4)
 MIXED = MarkovNetwork([2, 3, 1, 2], [((0, 1), np.arange(1.0, 7.0).reshape(2, 3))])
@@ -26,7 +25,7 @@ def chains(target, sampler=GibbsSampler, **params):
 @pytest.mark.parametrize("target", [TARGET, MIXED, Ising.lattice(np.zeros((2, 3)), 0.1)])
 def test_they_are_those_of_the_draws(target, monkeypatch):
     draws = chains(target, EliminationSampler).sample(1000)
-    monkeypatch.setattr(_run, "FIRST_SEGMENT", 7)
+    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 7)
     sampler = chains(target, EliminationSampler)
     found = sampler.sample(1000, record="moments")
     x = draws["x"].values.reshape(-1, target.n_sites).astype(float)

@@ -1175,15 +1175,17 @@ MUTANTS = {
     ),
     "thinning off by one": Mutant(
         SAMPLING,
-        "drawing = Drawing(thin, made)",
-        "drawing = Drawing(thin, (made + 1) % thin)",
+        "            counters.begin(thin)\n",
+        "            counters.begin(thin)\n"
+        "            made = (counters.drawing.made + 1) % thin\n"
+        "            counters.drawing = counters.drawing._replace(made=made)\n",
         check_sampler,
         "draws",
     ),
     "function moves after fit": Mutant(
         SAMPLING,
-        "        total, done = n * thin, 0\n",
-        "        total, done = n * thin, 0\n"
+        "        n_chains, names = len(ensemble), ensemble.rule.facts.stat_names\n",
+        "        n_chains, names = len(ensemble), ensemble.rule.facts.stat_names\n"
         "        table = ensemble.rule.table\n"
         "        table = table._replace(value=table.value + 1e-12)\n"
         "        ensemble.rule = ensemble.rule._replace(table=table)\n",
@@ -1226,9 +1228,9 @@ MUTANTS = {
         "global random states",
     ),
     "lp without the constant of the couplings": Mutant(
-        "samplers/_run/observers.py",
-        "            stats[:, :, 0] += self.call.target.constant",
-        "            stats[:, :, 0] += 1.0",
+        SAMPLING,
+        "stats[:, :, 0] += target.constant",
+        "stats[:, :, 0] += 1.0",
         check_sampler,
         "lp of the sample stats",
     ),

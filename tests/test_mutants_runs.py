@@ -22,8 +22,8 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
 RUN = "_kernels/run.py"
 SAVING = "samplers/_run/saving.py"
 STARTS, UPHILL, THINNING = (f"trials/{name}.py" for name in ("starts", "uphill", "thinning"))
-OBSERVERS, STORED, WARNINGS, BURN_IN = (
-    f"samplers/_run/{name}.py" for name in ("observers", "stored", "warnings", "burn_in")
+OBSERVERS, STORED, WARNINGS, BURN_IN, SAMPLE = (
+    f"samplers/_run/{name}.py" for name in ("observers", "stored", "warnings", "burn_in", "run")
 )
 CODEC, PARTS, FINGERPRINT, STORES = (
     f"storage/{name}.py" for name in ("codec", "parts", "fingerprint", "stores")
@@ -765,9 +765,9 @@ MUTANTS = {
         "in the history",
     ),
     "moments of lp without its constant": Mutant(
-        OBSERVERS,
-        "            stats[:, :, 0] += self.call.target.constant\n",
-        "",
+        SAMPLE,
+        "stats[:, :, 0] += target.constant\n",
+        "stats[:, :, 0] += 0.0\n",
         check_constant,
         "the mean of lp",
     ),
@@ -779,21 +779,25 @@ MUTANTS = {
         "recorded statistics",
     ),
     "an observer that forgets": Mutant(
-        OBSERVERS,
-        "self._carry = self.observer.see(",
-        "self.observer.see(",
+        SAMPLE,
+        "carry = observer.see(",
+        "observer.see(",
         check_observer,
         "all chunks are seen",
     ),
     "more draws shown than an observer takes": Mutant(
-        OBSERVERS,
-        "return by_default if found is None else max(1, found)",
-        "return by_default",
+        SAMPLE,
+        "call.most_shown if shown is None else max(1, shown)",
+        "call.most_shown",
         check_observer,
         "no more than it takes",
     ),
     "chunks without draws": Mutant(
-        OBSERVERS, "        if n:\n", "        if True:\n", check_observer, "chunks have draws"
+        SAMPLE,
+        "                    if room:\n",
+        "                    if True:\n",
+        check_observer,
+        "chunks have draws",
     ),
     # Storage
     "stored lp without its constant": Mutant(
@@ -805,7 +809,7 @@ MUTANTS = {
     ),
     "another run goes on in a store": Mutant(
         STORED,
-        "            if kept != chains:\n",
+        "            if kept != self._begin:\n",
         "            if not kept:\n",
         check_store,
         "DID NOT RAISE",

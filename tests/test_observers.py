@@ -13,7 +13,6 @@ from sklsb import GibbsSampler, Ising, LSBSampler, ParallelTempering, sample_cha
 from sklsb.exceptions import InterruptedWarning, ShortRunWarning
 from sklsb.extending import Observer
 from sklsb.samplers._run import observers as _observers
-from sklsb.samplers._run import run as _run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
 SAMPLERS = {
@@ -65,7 +64,7 @@ class Spy(Observer):
 @pytest.mark.parametrize("thin", [1, 3])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_an_observer_of_ones_own_sees_the_draws(name, thin, monkeypatch):
-    monkeypatch.setattr(_run, "FIRST_SEGMENT", 13)
+    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 13)
     sampler = copy.copy(SAMPLERS[name]).fit(example())
     memory = copy.copy(sampler)
     draws = memory.sample(400, thin=thin)
@@ -174,17 +173,20 @@ def test_an_observer_says_how_much_it_takes_and_where():
 
 
 def test_draws_in_memory_are_written_once():
-    kept = _observers.AllDraws()
-    run = _observers.Call(example(), 2, 5, 10, ("lp",))
-    observed = _observers.Observed(kept, run)
-    states, stats, at = observed.room(3)
-    states[:, at : at + 3], stats[:, at : at + 3] = 1, -2.0
-    observed.put(3)
-    found, known = observed.result({"a": 1})
-    assert np.shares_memory(found["x"].values, states)
-    assert np.shares_memory(found["lp"].values, known["lp"].values)
-    assert found["draw"].values.tolist() == [10, 11, 12]
-    assert found.attrs == known.attrs == {"a": 1}
+    rooms = []
+
+    class Kept(_observers.AllDraws):
+        def room(self, carry, n):
+            rooms.append(super().room(carry, n))
+            return rooms[-1]
+
+    sampler = gibbs()
+    sampler.sample(40)
+    found = sampler.sample(50, record=Kept())
+    assert np.shares_memory(found["x"].values, rooms[0][0])
+    assert np.shares_memory(found["lp"].values, sampler.sample_stats_["lp"].values)
+    assert found["draw"].values.tolist() == [*range(40, 90)]
+    assert found.attrs == sampler.sample_stats_.attrs
 
 
 def test_statistics_that_are_kept_are_those_of_the_sampler():

@@ -233,7 +233,7 @@ def test_what_a_state_holds():
     state = sampler.run_.ensemble.state()
     assert isinstance(state, ChainState)
     tally = state.counters.tally
-    wanted = Counters((3, 0), n_transitions=12, n_draws=4, tally=tally)
+    wanted = Counters(Drawing(3, 0, 4), n_transitions=12, tally=tally)
     assert content(state.counters) == content(wanted)
     assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
@@ -243,7 +243,7 @@ def test_what_a_state_holds():
     other = state.copy()
     other.x[:] = 0
     other.arrays["last"][:] = 7
-    other.counters.n_draws = 0
+    other.counters.begin(0)
     other.streams.chain[0].random(3)
     assert everything(state) == everything(sampler.run_.ensemble.state())
 
@@ -262,7 +262,7 @@ def test_any_division_into_calls_and_segments(name, monkeypatch):
     whole = fitted(name)
     parts = fitted(name)
     x = quietly(whole, 60, thin=2)["x"].values
-    monkeypatch.setattr(_run, "FIRST_SEGMENT", 1)
+    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 1)
     found = [quietly(parts, n, thin=2)["x"].values for n in (1, 0, 30, 29)]
     np.testing.assert_array_equal(np.concatenate(found, axis=1), x)
     assert everything(parts.run_.ensemble.state())[3] == everything(whole.run_.ensemble.state())[3]
@@ -297,18 +297,10 @@ def interrupted_after(monkeypatch, n_segments, size):
     def deferred():
         yield lambda: looks.append(1) or len(looks) >= n_segments
 
-    class Clock:
-        """A time at which segments neither grow nor shrink."""
-
-        @staticmethod
-        def perf_counter():
-            return 0.0
-
     with monkeypatch.context() as patch:
         patch.setattr(_run, "deferred_interrupt", deferred)
-        patch.setattr(_run, "FIRST_SEGMENT", size)
-        patch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
-        patch.setattr(_run, "time", Clock)
+        patch.setattr("sklsb._system.progress.FIRST_SEGMENT", size)
+        patch.setattr("sklsb._system.progress.next_segment", lambda *_: size)
         yield
 
 
@@ -323,7 +315,7 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
     assert told[0].category is InterruptedWarning
     assert "returning 3 of 12 draws per chain" in str(told[0].message)
     np.testing.assert_array_equal(first["x"], wanted["x"][:, :3])
-    assert sampler.run_.ensemble.counters.pending == (5, 3)
+    assert sampler.run_.ensemble.counters.drawing == (5, 3, 3)
     copies = [fork(sampler) for fork in FORKS.values()]
     other = copy.copy(sampler)
     for one in (sampler, *copies):

@@ -19,7 +19,6 @@ from sklsb import (
     ParallelTempering,
 )
 from sklsb.diagnostics.stopping import AllOf, EffectiveSampleSize, RHat, RunSoFar, Seconds
-from sklsb.samplers._run import run as _run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -53,7 +52,7 @@ def test_the_same_draws_however_they_are_made(monkeypatch, tmp_path):
     assert first.attrs["stopped_by"] == repr(RULE)
     assert first.equals(whole.isel(draw=slice(0, n)))
     assert "stopped_by" not in whole.attrs
-    monkeypatch.setattr(_run, "next_segment", lambda segment, size, seconds: 7)
+    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 7)
     sampler = chains(n_jobs=2)
     assert sampler.sample(4000, thin=3, stop=[Seconds(900), RULE]).equals(first)
     # What there is is enough for the next call; without the rule it goes on.
@@ -222,7 +221,7 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("sampler", [GibbsSampler, ParallelTempering])
 def test_a_run_is_looked_at_from_another_thread(sampler, monkeypatch):
-    monkeypatch.setattr(_run, "next_segment", lambda segment, size, seconds: 5)
+    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 5)
     settings = {"n_burn_in": 64, "n_chains": 2}
     made, alone = chains(sampler=sampler, **settings), chains(sampler=sampler, **settings)
     with pytest.raises(RuntimeError, match="No draws are being made; call inspect while sample"):

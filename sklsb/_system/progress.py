@@ -37,6 +37,19 @@ def next_segment(segment: int, size: int, seconds: float) -> int:
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
+def segments(n: int, most: Callable[[], int] = lambda: sys.maxsize) -> Iterator[int]:
+    """Yield numbers of transitions that take about a tenth of a second, n in all.
+
+    Each is at most ``most()``; 0 ends them.
+    """
+    segment = FIRST_SEGMENT
+    while (size := min(segment, n, most())) > 0:
+        began = time.perf_counter()
+        yield size
+        n -= size
+        segment = next_segment(segment, size, time.perf_counter() - began)
+
+
 class _Log:
     """A file in which each version of a tqdm bar is a line."""
 

@@ -250,10 +250,10 @@ class Watch:
     ``stopped_by`` names the rule that ended the call. Counters change with the ``lock`` held.
     """
 
-    requested = 0  # draws of the call
-
-    def __init__(self, rules: tuple[Rule, ...], target: Target, counters: Counters, thin: int):
-        self.rules, self.target, self.counters = rules, target, counters
+    def __init__(
+        self, rules: tuple[Rule, ...], target: Target, counters: Counters, n: int, thin: int
+    ):
+        self.rules, self.target, self.counters, self.requested = rules, target, counters, n
         self.stopped_by, self.lock = "", threading.Lock()
         self._any_time = [rule for rule in rules if getattr(rule, "any_time", False)]
         self._timed = len(rules) > len(self._any_time)

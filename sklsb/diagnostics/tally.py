@@ -6,7 +6,7 @@ or given to statistics.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
+from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.targets.base import States, Target
@@ -354,16 +355,31 @@ def _even(batches: Batches) -> NDArray[Any]:
 
 @dataclass
 class Counters:
-    """How far the chains have come.
+    """How far the chains have come since `fit`.
 
-    ``pending`` is (thin, transitions made) of an unfinished draw; the numbers of transitions and
-    draws of each chain count from `fit` on.
+    ``drawing`` has the index of the next draw, and the transitions made towards it.
     """
 
-    pending: tuple[int, int] = (0, 0)
+    drawing: Drawing = field(default_factory=Drawing)
     n_transitions: int = 0
-    n_draws: int = 0
     tally: Tally | None = None
+
+    @property
+    def n_draws(self) -> int:
+        """Draws of each chain."""
+        return self.drawing.first
+
+    def begin(self, thin: int) -> None:
+        """Go on by draws ``thin`` transitions apart, with what there is of one; by none if 0."""
+        if thin != self.drawing.thin or not thin:
+            self.drawing = Drawing(thin, 0, self.n_draws)
+
+    def add(self, n: int, states: States, lp: Array) -> None:
+        """Count n transitions of each chain, and the draws that they made."""
+        self.n_transitions += n
+        if self.tally is not None:
+            self.tally.add(states, lp, self.drawing.thin)
+        self.drawing = self.drawing.after(n)
 
     def copy(self) -> "Counters":
         """Return a deep copy."""

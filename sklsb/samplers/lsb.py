@@ -304,7 +304,7 @@ class LSBSampler(BaseSampler):
             except ValueError:
                 chains.put(before)
                 raise
-            chains.counters.pending = (0, 0)
+            chains.counters.begin(0)
             self.run_.keep_log_prob()
 
     @property

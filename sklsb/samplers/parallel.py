@@ -314,7 +314,7 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         made = _begun(template, span, job)
     ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
-    watch = _Watch(job.name, made.target, counters, job.thin)
+    watch = _Watch(job.name, made.target, counters, n, job.thin)
 
     def sampler() -> bytes:
         holder: BaseSampler = copy.copy(made.algorithm.params)
@@ -322,18 +322,18 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         return packed_sampler(holder)
 
     place = None if path is None else (path, sampler)
-    observed = made.observed(n, job.record, place, made.attrs() | {"thin": job.thin})
-    with observed, deferred_interrupt() as interrupted:
-        done = made.draw(n, job.thin, observed, watch, interrupted)
+    observer = made.observer(job.record, place, made.attrs() | {"thin": job.thin})
+    with deferred_interrupt() as interrupted:
+        _, acceptance, draws, _ = made.draw(n, job.thin, observer, watch, interrupted)
     return _Done(
-        observed.result({})[0] if path is None else None,
+        draws if path is None else None,
         ensemble.chains.x.copy(),
         # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
         int(ensemble.chains.evaluations.sum()),
         counters.n_transitions,
         counters.tally,
-        observed.acceptance(done),
+        acceptance,
         made.algorithm.findings(ensemble),
     )
 

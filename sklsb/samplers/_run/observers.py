@@ -39,6 +39,17 @@ class Call(NamedTuple):
     first_draw: int  # draws of each chain in earlier calls
     stat_names: tuple[str, ...]
 
+    @property
+    def most_shown(self) -> int:
+        """Draws of each chain that are shown at once, unless the observer says otherwise."""
+        return at_once(MOST_SHOWN, self.n_chains * self.target.n_sites)
+
+    def new_room(self, n: int) -> tuple[States, Array, int]:
+        """Return arrays for n draws and their statistics, and the place of the first."""
+        shape, target = (self.n_chains, n), self.target
+        states = np.empty((*shape, target.n_sites), target.dtype)
+        return states, np.empty((*shape, len(self.stat_names))), 0
+
 
 class Chunk(NamedTuple):
     """Some successive draws of all chains.
@@ -187,81 +198,21 @@ def apply(name: str, statistic: Any, states: States) -> NDArray[Any]:
 Record = Statistics | str | Observer
 
 
-class Observed:
-    """An observer during a call."""
-
-    def __init__(self, observer: Observer, call: Call):
-        self.observer, self.call = observer, call
-        self._accepted = 0.0  # sum of the acceptance rates
-        self._carry = observer.init(call)
-
-    @property
-    def most(self) -> int:
-        """Draws that may be made at once."""
-        found = self.observer.most(self._carry)
-        by_default = at_once(MOST_SHOWN, self.call.n_chains * self.call.target.n_sites)
-        return by_default if found is None else max(1, found)
-
-    @property
-    def sums(self) -> tuple[Sums, ...]:
-        """What kernels add to while they draw."""
-        return self.observer._sums(self._carry)
-
-    def room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays with chains and draws as first axes, and the index of the next draw."""
-        target, shape = self.call.target, (self.call.n_chains, n)
-        self._room = self.observer.room(self._carry, n) or (
-            np.empty((*shape, target.n_sites), target.dtype),
-            np.empty((*shape, len(self.call.stat_names))),
-            0,
+def results(observer: Observer, carry: Any, call: Call) -> tuple[xr.Dataset, xr.Dataset]:
+    """Return what an observer makes of a call, and the statistics of its draws."""
+    found, known = observer.result(carry), observer.stats(carry)
+    if not isinstance(found, xr.Dataset):
+        raise TypeError(
+            f"result of {observer!r:.200} returned {found!r:.200}; it must be an xarray.Dataset."
         )
-        return self._room
-
-    def put(self, n: int) -> None:
-        """Show n draws, which were written to what `room` returned."""
-        if n:
-            states, stats, at = self._room
-            x, stats = states[:, at : at + n], stats[:, at : at + n]
-            stats[:, :, 0] += self.call.target.constant
-            if "acceptance_rate" in self.call.stat_names:
-                place = self.call.stat_names.index("acceptance_rate")
-                self._accepted += float(stats[:, :, place].sum())
-            x = x.reshape(*x.shape[:2], *self.call.target.shape)
-            self._carry = self.observer.see(self._carry, Chunk(x, stats))
-        self.observer.after(self._carry)
-
-    def acceptance(self, n: int) -> float | None:
-        """Return the mean acceptance rate of n draws, if known."""
-        if "acceptance_rate" not in self.call.stat_names or not n:
-            return None
-        return self._accepted / (n * self.call.n_chains)
-
-    def end(self, stopped_by: str | None = None) -> None:
-        """Finish; ``stopped_by`` names the rule that ended the call, None without rules."""
-        self.observer.end(self._carry, stopped_by)
-
-    def result(self, attrs: dict[str, Any]) -> tuple[xr.Dataset, xr.Dataset]:
-        """Return what `sample` returns, and the statistics of the draws."""
-        found, known = self.observer.result(self._carry), self.observer.stats(self._carry)
-        if not isinstance(found, xr.Dataset):
-            raise TypeError(
-                f"result of {self.observer!r:.200} returned {found!r:.200}; it must be an "
-                "xarray.Dataset."
-            )
-        if known is None:
-            empty = np.empty((self.call.n_chains, 0))
-            known = stats_dataset({name: empty for name in self.call.stat_names})
-        return found.assign_attrs(attrs), known.assign_attrs(attrs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.observer.close(self._carry)
+    if known is None:
+        empty = np.empty((call.n_chains, 0))
+        known = stats_dataset({name: empty for name in call.stat_names})
+    return found, known
 
 
 @dataclass
-class _Kept:
+class Kept:
     """Draws of a call so far, in arrays with room for all; without states, these are empty."""
 
     call: Call
@@ -293,26 +244,26 @@ class _Kept:
 class AllDraws(Observer):
     """Keeps all states, where the kernels write them, and their statistics."""
 
-    def init(self, call: Call) -> _Kept:
-        return _Kept.new(call, call.target.n_sites)
+    def init(self, call: Call) -> Kept:
+        return Kept.new(call, call.target.n_sites)
 
-    def room(self, carry: _Kept, n: int) -> tuple[States, Array, int]:
+    def room(self, carry: Kept, n: int) -> tuple[States, Array, int]:
         return carry.states, carry.values, carry.done
 
-    def most(self, carry: _Kept) -> int:
+    def most(self, carry: Kept) -> int:
         return carry.call.n_draws
 
-    def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
+    def see(self, carry: Kept, chunk: Chunk) -> Kept:
         carry.done += chunk.lp.shape[1]
         return carry
 
-    def result(self, carry: _Kept) -> xr.Dataset:
+    def result(self, carry: Kept) -> xr.Dataset:
         states, call = carry.states[:, : carry.done], carry.call
         found = draws_dataset(states, call.target, first_draw=call.first_draw)
         of_draws = [name for name in OF_DRAWS if name in carry.stats]
         return found.assign_coords({name: carry.stats[name] for name in of_draws})
 
-    def stats(self, carry: _Kept) -> xr.Dataset:
+    def stats(self, carry: Kept) -> xr.Dataset:
         return carry.stats
 
 
@@ -322,12 +273,12 @@ class GivenStatistics(Observer):
     def __init__(self, statistics: Statistics):
         self.statistics = statistics
 
-    def init(self, call: Call) -> _Kept:
-        kept = _Kept.new(call, 0)
+    def init(self, call: Call) -> Kept:
+        kept = Kept.new(call, 0)
         kept.recorded = {name: [] for name in self.statistics}
         return kept
 
-    def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
+    def see(self, carry: Kept, chunk: Chunk) -> Kept:
         begin, carry.done = carry.done, carry.done + chunk.lp.shape[1]
         carry.values[:, begin : carry.done] = chunk.stats
         for name, statistic in self.statistics.items():
@@ -335,7 +286,7 @@ class GivenStatistics(Observer):
             carry.recorded[name].append(np.stack(values))
         return carry
 
-    def result(self, carry: _Kept) -> xr.Dataset:
+    def result(self, carry: Kept) -> xr.Dataset:
         empty = np.empty((carry.call.n_chains, 0))
         values = {
             name: np.concatenate(parts, axis=1) if parts else empty
@@ -343,7 +294,7 @@ class GivenStatistics(Observer):
         }
         return stats_dataset(values, first_draw=carry.call.first_draw)
 
-    def stats(self, carry: _Kept) -> xr.Dataset:
+    def stats(self, carry: Kept) -> xr.Dataset:
         return carry.stats
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +15,7 @@ from numpy.typing import NDArray
 from sklsb import __version__
 from sklsb._kernels.run import Drawing, no_draws
 from sklsb._system.memory import at_once
-from sklsb._system.progress import (
-    FIRST_SEGMENT,
-    Progress,
-    deferred_interrupt,
-    next_segment,
-)
+from sklsb._system.progress import Progress, deferred_interrupt, segments
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import attrs_of
 from sklsb.diagnostics.stopping import Rule as StopRule
@@ -33,15 +27,16 @@ from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.observers import (
     AllDraws,
     Call,
+    Chunk,
     GivenStatistics,
-    Observed,
     Observer,
     Record,
     RunningMarginals,
     RunningMoments,
+    results,
 )
 from sklsb.samplers._run.seen import Seen
-from sklsb.samplers._run.stored import Source, StoredDraws
+from sklsb.samplers._run.stored import Place, StoredDraws
 from sklsb.samplers._run.traits import Traits
 from sklsb.samplers._run.warnings import CHANGED, DrawWarnings
 from sklsb.storage.codec import packed
@@ -333,26 +328,21 @@ class Run(DrawWarnings):
         record: Record,
         rules: tuple[StopRule, ...],
         attrs: dict[str, Any],
-        store: tuple[Path, Callable[[], bytes]] | None = None,
+        store: Place | None = None,
     ) -> xr.Dataset:
-        """Make n draws, ``step`` transitions apart; `BaseSampler.sample` says more.
-
-        ``store`` is where they go, and what makes the bytes of the fitted sampler.
-        """
-        n_threads = self.algorithm.n_threads  # a wrong number is refused before a store is made
+        """Make n draws, ``step`` transitions apart; `BaseSampler.sample` says more."""
         with deferred_interrupt() as interrupted:
-            watch = Watch(rules, self.target, self.ensemble.counters, step)
+            watch = Watch(rules, self.target, self.ensemble.counters, n, step)
             attrs = attrs | {"thin": step}
-            with self.observed(n, record, store, attrs) as observed:
-                self.ensemble.use_threads(n_threads)  # a store compares the chains as they were
-                done = self.draw(n, step, observed, watch, interrupted)
-                self.keep_log_prob()
+            observer = self.observer(record, store, attrs)
+            self.use_threads()
+            done, acceptance, *found = self.draw(n, step, observer, watch, interrupted)
             cut_short = interrupted()
             attrs |= {"sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
-            result, self.sample_stats = observed.result(attrs)
+            result, self.sample_stats = (data.assign_attrs(attrs) for data in found)
             self.last_draws = weakref.ref(result)
-            self.warn_about_draws(done, done * step, observed.acceptance(done))
+            self.warn_about_draws(done, done * step, acceptance)
             held = store is None and (isinstance(record, str) or record == {})
             self.warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
@@ -380,7 +370,7 @@ class Run(DrawWarnings):
                 ):
                     self._begin_anew()
             chains.forget_acceptance()
-            chains.counters.pending = (0, 0)
+            chains.counters.begin(0)
             while made < n and not interrupted():
                 size = min(n - made, _SEGMENT)
                 if not chains.make_ahead(size, n - made, lambda: not interrupted()):
@@ -391,24 +381,8 @@ class Run(DrawWarnings):
         self.keep_log_prob()
         return made
 
-    def observed(
-        self,
-        n: int,
-        record: Record,
-        store: tuple[Path, Callable[[], bytes]] | None,
-        attrs: dict[str, Any],
-    ) -> Observed:
-        """Return the observer of n draws, which knows the call before the first of them."""
-        names, counters = self.ensemble.rule.facts.stat_names, self.ensemble.counters
-        call = Call(self.target, len(self.ensemble), n, counters.n_draws, names)
-        return Observed(self._observer(record, store, attrs), call)
-
-    def _observer(
-        self,
-        record: Record,
-        store: tuple[Path, Callable[[], bytes]] | None,
-        attrs: dict[str, Any],
-    ) -> Observer:
+    def observer(self, record: Record, store: Place | None, attrs: dict[str, Any]) -> Observer:
+        """Return what keeps what is to be recorded of the draws, which have ``attrs``."""
         if store is not None and not isinstance(record, dict):
             shown = f'"{record}"' if isinstance(record, str) else f"{record!r:.200}"
             raise ValueError(f"record={shown} keeps no single draws to store; give one of the two.")
@@ -425,83 +399,90 @@ class Run(DrawWarnings):
                 )
             return RunningMarginals(self.ensemble)
         if store is not None:
-            path, sampler = store
-            name = type(self.algorithm.params).__name__
-            source = Source(name, attrs, self.ensemble.chains.x, sampler, self.packed_chains)
-            return StoredDraws(path, source, record)
+            return StoredDraws(store, self, record, attrs)
         return GivenStatistics(record) if record else AllDraws()
 
-    @contextmanager
-    def _watched(self, watch: Watch, n: int) -> Iterator[None]:
-        """Let other threads see a call that makes n draws."""
-        self.watch, watch.requested = watch, n
-        try:
-            yield
-        finally:
-            self.watch = None
-
     def draw(
-        self, n: int, thin: int, observed: Observed, watch: Watch, interrupted: Callable[[], bool]
-    ) -> int:
-        """Make n draws, a segment at a time; return the number of complete ones."""
-        ensemble, counters = self.ensemble, self.ensemble.counters
-        n_chains = len(ensemble)
-        total, done = n * thin, 0
-        # After a Ctrl-C in the middle of a draw, the next call completes it.
-        made = counters.pending[1] if counters.pending[0] == thin else 0
-        drawing = Drawing(thin, made)
+        self, n: int, thin: int, observer: Observer, watch: Watch, interrupted: Callable[[], bool]
+    ) -> tuple[int, float | None, xr.Dataset, xr.Dataset]:
+        """Make n draws, a segment at a time, and show them to an observer.
+
+        Return the number of complete ones, their mean acceptance rate if it is known, what the
+        observer makes of them, and their statistics.
+        """
+        ensemble, counters, target = self.ensemble, self.ensemble.counters, self.target
+        n_chains, names = len(ensemble), ensemble.rule.facts.stat_names
+        rates = names.index("acceptance_rate") if "acceptance_rate" in names else None
+        call = Call(target, n_chains, n, counters.n_draws, names)
+        carry, done, accepted = observer.init(call), 0, 0.0
         enough = watch.next <= 0 and watch.ends()  # then the chains do not change
         if not enough:
             ensemble.chains.moved[:] = False
-            if not made:
+            counters.begin(thin)
+            if not counters.drawing.made:
                 ensemble.forget_acceptance()
         most = at_once(MOST_NUMBERS, ensemble.n_numbers)
-        segment = FIRST_SEGMENT
-        seen = Seen(self.target, counters, ensemble.rule.facts.stat_names, n_chains)
-        line = Progress(self.verbose, "sample", total * n_chains, "steps", seen)
-        with ensemble.threads(), line as progress, self._watched(watch, n):
 
-            def going_on() -> bool:
-                progress(0)
-                return not interrupted()
+        def until(n_draws: int) -> int:
+            """Return the transitions until so many draws of this call are made."""
+            return thin * (n_draws - done) - counters.drawing.made
 
-            while made < total and not enough:
-                began = time.perf_counter()
-                end = min(total, watch.next * thin)
-                size = min(segment, most, end - made, thin * observed.most - drawing.made)
-                if not ensemble.make_ahead(size, end - made, going_on):
-                    break
-                room = drawing.count(size)
-                states, stats, at = observed.room(room)
-                ensemble.run(size, drawing._replace(first=at), states, stats, *observed.sums)
-                drawing = drawing.after(size)
-                new = slice(at, at + room)
-                with watch.lock:
-                    counters.pending = (thin, drawing.made)
-                    counters.n_transitions += size
-                    counters.n_draws += room
-                    if counters.tally is not None:
-                        counters.tally.add(states[:, new], stats[:, new, 0], thin)
-                if self.verbose:
-                    seen.add(stats[:, new])
-                observed.put(room)
-                made, done = made + size, done + room
-                progress(size * n_chains)
-                # The next segment is to take a tenth of a second.
-                segment = next_segment(segment, size, time.perf_counter() - began)
-                stop = watch.ends()  # also after a Ctrl-C: the next call does not ask again
-                if stop or interrupted():
-                    break
-            if interrupted():
-                warn(
-                    f"Interrupted: returning {done} of {n} draws per chain. Call sample again to "
-                    "go on.",
-                    InterruptedWarning,
-                )
-            if watch.stopped_by:
-                line.end(f"stopped by {watch.stopped_by}")
-            observed.end(watch.stopped_by if watch.rules else None)
-        return done
+        def at_most() -> int:
+            """Return how many of them a segment may have."""
+            if enough:
+                return 0
+            shown = observer.most(carry)
+            shown = call.most_shown if shown is None else max(1, shown)
+            return min(most, until(min(watch.next, done + shown)))
+
+        def going_on() -> bool:
+            progress(0)
+            return not interrupted()
+
+        seen = Seen(target, counters, names, n_chains)
+        line = Progress(self.verbose, "sample", n * thin * n_chains, "steps", seen)
+        self.watch = watch  # other threads may look
+        try:
+            with ensemble.threads(), line as progress:
+                for size in segments(until(n), at_most):
+                    if not ensemble.make_ahead(size, until(min(n, watch.next)), going_on):
+                        break
+                    room = counters.drawing.count(size)
+                    states, stats, at = observer.room(carry, room) or call.new_room(room)
+                    drawing, sums = counters.drawing._replace(first=at), observer._sums(carry)
+                    ensemble.run(size, drawing, states, stats, *sums)
+                    x, stats = states[:, at : at + room], stats[:, at : at + room]
+                    with watch.lock:
+                        counters.add(size, x, stats[:, :, 0])
+                    if self.verbose:
+                        seen.add(stats)
+                    if room:
+                        stats[:, :, 0] += target.constant
+                        accepted += 0.0 if rates is None else float(stats[:, :, rates].sum())
+                        x = x.reshape(n_chains, room, *target.shape)
+                        carry = observer.see(carry, Chunk(x, stats))
+                    observer.after(carry)
+                    done += room
+                    progress(size * n_chains)
+                    enough = watch.ends()  # also after a Ctrl-C: the next call does not ask again
+                    if interrupted():
+                        break
+                if interrupted():
+                    warn(
+                        f"Interrupted: returning {done} of {n} draws per chain. Call sample again "
+                        "to go on.",
+                        InterruptedWarning,
+                    )
+                if watch.stopped_by:
+                    line.end(f"stopped by {watch.stopped_by}")
+                observer.end(carry, watch.stopped_by if watch.rules else None)
+            self.keep_log_prob()
+        finally:
+            self.watch = None
+            observer.close(carry)
+        known = rates is not None and done > 0
+        acceptance = accepted / (done * n_chains) if known else None
+        return done, acceptance, *results(observer, carry, call)
 
 
 def check_possible(chains: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -10,47 +10,44 @@ import xarray as xr
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, apply
 from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
-from sklsb.targets.base import States
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.run import Run
 
 # Name, dims, type and shape, from chains on, of a draw of each stored array.
 _Variables = list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]
+# The folder, and what makes the bytes of the fitted sampler.
+Place = tuple[Path, Callable[[], bytes]]
 
 
-class Source(NamedTuple):
-    """What a store needs to know of the sampler whose draws it holds."""
+class StoredDraws(Observer):
+    """Writes draws of a run, which have ``attrs``, or statistics of them, during one call.
 
-    name: str  # of its class
-    attrs: dict[str, Any]  # of its draws, with thin
-    states: States  # present ones
-    sampler: Callable[[], bytes]
-    chains: Callable[[], bytes]  # what changes as they move
+    The store must end where the chains are when this is made.
+    """
 
-
-class _Writing(NamedTuple):
     call: Call
     store: Store
     first: int  # draw of this call in the store
 
+    def __init__(self, place: Place, run: "Run", statistics: Statistics, attrs: dict[str, Any]):
+        self.path, self._sampler = place
+        self.run, self.statistics, self.attrs = run, statistics, attrs
+        self._begin = run.packed_chains()
 
-class StoredDraws(Observer):
-    """Writes draws, or statistics of them, to the store at ``path``."""
-
-    def __init__(self, path: Path, source: Source, statistics: Statistics):
-        self.path, self.source, self.statistics = path, source, statistics
-
-    def init(self, call: Call) -> _Writing:
-        variables, chains = self._variables(call), self.source.chains()
+    def init(self, call: Call) -> None:
+        self.call, variables = call, self._variables(call)
         new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
-        make = self._created if new else self._opened
-        store = make(call, variables, chains)
-        return _Writing(call, store, store.n_draws)
+        self.store = self._created(call, variables) if new else self._opened(call, variables)
+        self.first = self.store.n_draws
 
     def _variables(self, call: Call) -> _Variables:
         target, found = call.target, []
+        state = self.run.ensemble.chains.x[:1].reshape(1, *target.shape)
         if not self.statistics:
             found.append(("x", target.dims, target.dtype.str, target.shape))
         for name, statistic in self.statistics.items():
-            values = apply(name, statistic, self.source.states[:1].reshape(1, *target.shape))
+            values = apply(name, statistic, state)
             dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
             found.append((name, dims, values.dtype.str, values.shape[1:]))
         found += [(name, (), "<f8", ()) for name in call.stat_names]
@@ -59,11 +56,11 @@ class StoredDraws(Observer):
             for name, dims, dtype, shape in found
         ]
 
-    def _created(self, call: Call, variables: _Variables, chains: bytes) -> Store:
+    def _created(self, call: Call, variables: _Variables) -> Store:
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         chunk = chunk_size(int(of_draw))
         settings = {
-            "thin": self.source.attrs["thin"],
+            "thin": self.attrs["thin"],
             "stats": call.stat_names,
             "chunk": chunk,
             "first": call.first_draw,
@@ -72,31 +69,32 @@ class StoredDraws(Observer):
                 for name, dims, dtype, shape in variables
             ],
         }
-        store = Store(self.path, settings, self.source.attrs, self._coords(call, variables))
+        store = Store(self.path, settings, self.attrs, self._coords(call, variables))
         store.wanted = call.n_draws
-        store.create(self.source.sampler(), chains)
+        store.create(self._sampler(), self._begin)
         return store
 
-    def _opened(self, call: Call, variables: _Variables, chains: bytes) -> Store:
+    def _opened(self, call: Call, variables: _Variables) -> Store:
         store, kept = Store.open(self.path, verify=False)
         try:
             self._check(store, variables)
-            if kept != chains:
+            if kept != self._begin:
+                name = type(self.run.algorithm.params).__name__
                 raise StoreError(
                     f"{self.path} does not end where the chains of this sampler are: it is another "
-                    f"run, or they have moved since. {self.source.name}.resume goes on from where "
-                    "it ends; or give another path."
+                    f"run, or they have moved since. {name}.resume goes on from where it ends; or "
+                    "give another path."
                 )
             store.wanted = store.n_draws + call.n_draws
             store.attrs.pop("stopped_by", None)  # of the previous call
-            store.commit(chains)  # with the number of draws wanted
+            store.commit(self._begin)  # with the number of draws wanted
         except BaseException:
             store.close()
             raise
         return store
 
     def _check(self, store: Store, variables: _Variables) -> None:
-        thin = self.source.attrs["thin"]
+        thin = self.attrs["thin"]
         if store.settings["thin"] != thin:
             raise StoreError(
                 f"thin is {thin}, but {self.path} has draws of thin {store.settings['thin']}; give "
@@ -122,12 +120,11 @@ class StoredDraws(Observer):
                 found[dim] = ((dim,), np.arange(size))
         return found
 
-    def most(self, carry: _Writing) -> int:
-        return carry.store.chunk - carry.store.filled
+    def most(self, carry: None) -> int:
+        return self.store.chunk - self.store.filled
 
-    def see(self, carry: _Writing, chunk: Chunk) -> _Writing:
-        call, store, _ = carry
-        n = chunk.lp.shape[1]
+    def see(self, carry: None, chunk: Chunk) -> None:
+        store, n = self.store, chunk.lp.shape[1]
         here = slice(store.filled, store.filled + n)
         places = {v.name: v.buffer[:, here] for v in store.variables}
         for name, statistic in self.statistics.items():
@@ -142,25 +139,24 @@ class StoredDraws(Observer):
                 place[:] = values
         if not self.statistics:
             places["x"][:] = chunk.x
-        for k, name in enumerate(call.stat_names):
+        for k, name in enumerate(self.call.stat_names):
             places[name][:] = chunk.stats[:, :, k]
         store.n_draws += n
-        return carry
 
-    def after(self, carry: _Writing) -> None:
-        if carry.store.is_due():
-            carry.store.commit(self.source.chains())
+    def after(self, carry: None) -> None:
+        if self.store.is_due():
+            self.store.commit(self.run.packed_chains())
 
-    def end(self, carry: _Writing, stopped_by: str | None) -> None:
+    def end(self, carry: None, stopped_by: str | None) -> None:
         if stopped_by is not None:
-            carry.store.attrs["stopped_by"] = stopped_by
-        carry.store.end(self.source.chains())
+            self.store.attrs["stopped_by"] = stopped_by
+        self.store.end(self.run.packed_chains())
 
-    def result(self, carry: _Writing) -> xr.Dataset:
-        return open_draws(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
+    def result(self, carry: None) -> xr.Dataset:
+        return open_draws(self.path).isel(draw=slice(self.first, self.store.n_draws))
 
-    def stats(self, carry: _Writing) -> xr.Dataset:
-        return open_stats(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
+    def stats(self, carry: None) -> xr.Dataset:
+        return open_stats(self.path).isel(draw=slice(self.first, self.store.n_draws))
 
-    def close(self, carry: _Writing) -> None:
-        carry.store.close()
+    def close(self, carry: None) -> None:
+        self.store.close()

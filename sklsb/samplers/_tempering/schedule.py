@@ -1,7 +1,6 @@
 """The temperatures: adapted in rounds that double, so that all swaps are refused equally often."""
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from sklsb._kernels.run import Drawing
-from sklsb._system.progress import FIRST_SEGMENT, next_segment, tick
+from sklsb._system.progress import segments, tick
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
 
@@ -59,12 +58,9 @@ def run_scans(
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
     n, target = len(ladders), ladders.target
     no_draws = np.empty((n, 0, target.n_sites), target.dtype)
-    segment = FIRST_SEGMENT
-    while made < n_scans:
-        began, size = time.perf_counter(), min(segment, n_scans - made)
+    for size in segments(n_scans - made):
         ladders.run(size, Drawing(), no_draws, np.empty((n, 0, 2)))
         made += size
-        segment = next_segment(segment, size, time.perf_counter() - began)
         tick()
         between(made)
 
