@@ -22,7 +22,6 @@ from sklsb import (
     ParallelTempering,
 )
 from sklsb.exceptions import SamplerWarning, StoreError
-from sklsb.samplers._run import burn_in
 from sklsb.samplers._tempering import schedule
 from sklsb.storage import checkpoint
 
@@ -79,9 +78,8 @@ def cut_off(monkeypatch, at):
 
 def often(monkeypatch):
     """Write whenever that is possible, and often."""
-    for loop in (schedule, burn_in):
-        monkeypatch.setattr(loop, "FIRST_SEGMENT", 16)
-        monkeypatch.setattr(loop, "next_segment", lambda *_: 16)
+    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 16)
+    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 16)
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "SHARE", 1e9)
 

@@ -1,6 +1,5 @@
 """The burn-in of chains with a fixed rule."""
 
-import time
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
-from sklsb._system.progress import FIRST_SEGMENT, Progress, next_segment
+from sklsb._system.progress import Progress, segments
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
@@ -58,57 +57,44 @@ def run_burn_in(
     every = max(1, -(-n // _MOST_ROWS))
     ends = [*range(every, n, every), n] if n else []
     # Rows are draws that are far apart, or every state if all are kept.
-    drawing = Drawing(1 if keep else every)
-    most = at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms)
-    if not keep:
-        most = min(most, every * at_once(_MOST_HELD, n_chains * target.n_sites))
-    made, segment = 0, FIRST_SEGMENT
-    log_prob: list[Array] = []
-    acceptance: list[Array] = []
-
-    def room(n_draws: int) -> tuple[States, Array]:
-        shape = n_chains, n_draws
-        return np.empty((*shape, target.n_sites), dtype=target.dtype), np.empty((*shape, 2))
-
-    draws, stats = kept = room(n if keep else 0)
+    thin = 1 if keep else every
+    draws = np.zeros((n_chains, n if keep else 0, target.n_sites), dtype=target.dtype)
+    made, stats = 0, np.zeros((n_chains, n // thin, 2))
     if "loop" in checkpoint.kept:
-        made, drawing, log_prob, acceptance, kept = checkpoint.kept["loop"]
-        draws, stats = kept
+        made, draws, stats = checkpoint.kept["loop"]
+    most = min(
+        at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms),
+        thin * at_once(_MOST_HELD, n_chains * target.n_sites),
+    )
 
     def state() -> dict[str, Any]:
-        return {"ensemble": ensemble, "loop": (made, drawing, log_prob, acceptance, kept)}
+        return {"ensemble": ensemble, "loop": (made, draws, stats)}
 
     line = Progress(verbose, "burn-in", n * n_chains, "steps")
     with line as progress, checkpoint.loop(state) as between:
         progress(made * n_chains)
         if start_with is not None and "loop" not in checkpoint.kept:
             ensemble.start(start_with)
-        while made < n:
-            began = time.perf_counter()
-            size = min(most, segment, n - made)
-            if not keep:
-                draws, stats = room(drawing.count(size))
-                drawing = drawing._replace(first=0)
-            ensemble.run(size, drawing, draws, stats)
-            made, drawing = made + size, drawing.after(size)
-            if not keep:
-                log_prob += [*stats[:, :, 0].T.copy()]
-                acceptance += [*stats[:, :, 1].T.copy()]
+        for size in segments(n - made, lambda: most):
+            drawing = Drawing(thin, made % thin, made // thin)
+            room, shape = drawing.room(size), (n_chains, drawing.count(size))
+            x, stats_of_x = np.empty((*shape, target.n_sites), target.dtype), np.empty((*shape, 2))
+            ensemble.run(size, drawing._replace(first=0), x, stats_of_x)
+            stats[:, room] = stats_of_x
+            if keep:
+                draws[:, room] = x
+            made += size
             progress(size * n_chains)
-            segment = next_segment(segment, size, time.perf_counter() - began)
             between()
     if keep:
-        for begin, end in pairwise([0, *ends]):
-            log_prob.append(stats[:, end - 1, 0])
-            acceptance.append(stats[:, begin:end, 1].mean(axis=1))
-    elif len(log_prob) < len(ends):  # the last row has fewer transitions
-        log_prob.append(ensemble.log_prob())
-        acceptance.append(ensemble.chains.acceptance[:, 0] / (n % every))
+        log_prob = stats[:, np.array(ends, dtype=np.int64) - 1, 0].T
+        rows = [stats[:, begin:end, 1].mean(axis=1) for begin, end in pairwise([0, *ends])]
+        acceptance = np.array(rows).reshape(log_prob.shape)
+    else:
+        log_prob, acceptance = np.ascontiguousarray(stats.T)
+        if n % every:  # the last row has fewer transitions
+            rest = ensemble.chains.acceptance[:, 0] / (n % every)
+            log_prob = np.vstack([log_prob, ensemble.log_prob()])
+            acceptance = np.vstack([acceptance, rest])
     ensemble.forget_acceptance()
-    rows = (len(ends), n_chains)
-    return BurnInResult(
-        ends,
-        np.array(log_prob).reshape(rows),
-        np.array(acceptance).reshape(rows),
-        draws if keep else None,
-    )
+    return BurnInResult(ends, log_prob, acceptance, draws if keep else None)
