@@ -1,6 +1,5 @@
 """The observer that keeps states or statistics at every temperature of the ladders."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,87 +8,75 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.tempering.scan import Levels
 from sklsb._system.memory import at_once, check_fits
-from sklsb.diagnostics.draws import stats_dataset
-from sklsb.samplers._run.observers import MOST_SHOWN, Call, Chunk, Observer, Statistics, apply
+from sklsb.samplers._run.observers import (
+    MOST_SHOWN,
+    Call,
+    Chunk,
+    GivenStatistics,
+    Kept,
+    Statistics,
+)
 from sklsb.samplers._tempering.ladders import Ladders
-from sklsb.targets.base import States
-
-Array = NDArray[np.float64]
 
 
-@dataclass
-class _Kept:
-    """Draws so far: log p and visits, and what is recorded, a chunk after another."""
+class AtLevels(GivenStatistics):
+    """Keeps statistics of the states at all levels, or these, with their log p and visits.
 
-    call: Call
-    stats: Array  # (n_chains, n_draws, n_levels, 2)
-    recorded: dict[str, list[NDArray[Any]]]
-    done: int = 0
-    levels: Levels = field(init=False)  # of the present chunk
+    To what it inherits, each level of each ladder is a chain.
+    """
 
-
-class AtLevels(Observer):
-    """Keeps the states at all levels, or statistics of them, with their log p and visits."""
+    levels: Levels  # of the present chunk
 
     def __init__(self, ladders: Ladders, statistics: Statistics):
-        self.ladders, self.statistics = ladders, statistics
+        super().__init__(statistics or {"x": lambda states: states})
+        self.ladders, self.of_states, self.n_levels = ladders, not statistics, ladders.beta.size
 
-    def init(self, call: Call) -> _Kept:
-        shape = call.n_chains, call.n_draws, self.ladders.beta.size, 2
-        kept = 0 if self.statistics else 2 * call.target.n_sites * call.target.dtype.itemsize
+    def init(self, call: Call) -> Kept:
+        # States are there twice in the end.
+        kept = 2 * call.target.n_sites * call.target.dtype.itemsize if self.of_states else 0
         check_fits(
-            int(np.prod(shape[:3])) * (kept + 16),
-            f"sample({call.n_draws}) of {call.n_chains} chains at {shape[2]} temperatures",
+            call.n_chains * call.n_draws * self.n_levels * (kept + 16),
+            f"sample({call.n_draws}) of {call.n_chains} chains at {self.n_levels} temperatures",
             "Record statistics of the states, or make fewer draws that are farther apart, thin.",
         )
-        names = self.statistics or ("x",)
-        return _Kept(call, np.empty(shape), {name: [] for name in names})
+        return super().init(call._replace(n_chains=call.n_chains * self.n_levels))
 
-    def most(self, carry: _Kept) -> int:
-        n_chains, _, n_levels, _ = carry.stats.shape
-        return at_once(MOST_SHOWN, n_chains * n_levels * carry.call.target.n_sites)
+    def most(self, carry: Kept) -> int:
+        return at_once(MOST_SHOWN, carry.call.n_chains * carry.call.target.n_sites)
 
-    def room(self, carry: _Kept, n: int) -> tuple[States, Array, int] | None:
-        carry.levels = self.ladders.new_levels(n)
-        return None
+    def room(self, carry: Kept, n: int) -> None:
+        self.levels = self.ladders.new_levels(n)
 
-    def _sums(self, carry: _Kept) -> tuple[Any, ...]:
-        return (carry.levels,)
+    def _sums(self, carry: Kept) -> tuple[Any, ...]:
+        return (self.levels,)
 
-    def see(self, carry: _Kept, chunk: Chunk) -> _Kept:
-        target, begin, (x, stats) = carry.call.target, carry.done, carry.levels
-        lead = x.shape[:3]
-        carry.done += lead[1]
-        carry.stats[:, begin : carry.done] = stats
-        if not self.statistics:
-            carry.recorded["x"].append(x.reshape(*lead, *target.shape))
-        for name, statistic in self.statistics.items():
-            rows = x.reshape(len(x), -1, *target.shape)
-            values = np.stack([apply(name, statistic, states) for states in rows])
-            carry.recorded[name].append(values.reshape(*lead, *values.shape[2:]))
-        return carry
+    def see(self, carry: Kept, chunk: Chunk) -> Kept:
+        shape, target = (carry.call.n_chains, chunk.lp.shape[1]), carry.call.target
+        x, stats = np.moveaxis(self.levels.x, 2, 1), np.moveaxis(self.levels.stats, 2, 1)
+        stats[..., 0] += target.constant
+        chains = Chunk(x.reshape(*shape, *target.shape), stats.reshape(*shape, -1))
+        return super().see(carry, chains)
 
-    def stats(self, carry: _Kept) -> xr.Dataset:
-        lp, visit = np.moveaxis(carry.stats[:, : carry.done, -1], 2, 0)
-        found = {"lp": lp + carry.call.target.constant, "visit": visit.copy()}
-        return stats_dataset(found, carry.call.first_draw)
+    def stats(self, carry: Kept) -> xr.Dataset:
+        last = super().stats(carry).isel(chain=slice(self.n_levels - 1, None, self.n_levels))
+        return last.assign_coords(chain=np.arange(last.sizes["chain"]))
 
-    def result(self, carry: _Kept) -> xr.Dataset:
-        target, first, stats = carry.call.target, carry.call.first_draw, carry.stats
-        dims, done = ("chain", "draw", "beta"), carry.done
-        data: dict[str, Any] = {}
-        for name, parts in carry.recorded.items():
-            shape = () if self.statistics else target.shape
-            none = np.empty((len(stats), 0, stats.shape[2], *shape))
-            values = np.concatenate(parts or [none], axis=1)
-            more = [f"{name}_dim_{k}" for k in range(values.ndim - 3)]
-            data[name] = ((*dims, *(more if self.statistics else target.dims)), values)
-        coords = {
-            "chain": np.arange(len(stats)),
-            "draw": np.arange(first, first + done),
+    def result(self, carry: Kept) -> xr.Dataset:
+        target, stats, found = carry.call.target, super().stats(carry), super().result(carry)
+        lead = carry.call.n_chains // self.n_levels, self.n_levels, stats.sizes["draw"]
+
+        def by_level(of: xr.DataArray) -> tuple[tuple[Any, ...], NDArray[Any]]:
+            is_state = self.of_states and of.name == "x"
+            shape, dims = (target.shape, target.dims) if is_state else (of.shape[2:], of.dims[2:])
+            values = of.values.reshape(*lead, *shape)
+            return ("chain", "draw", "beta", *dims), np.moveaxis(values, 1, 2)
+
+        coords: dict[Any, Any] = {
+            "chain": np.arange(lead[0]),
+            "draw": carry.call.first_draw + np.arange(lead[2]),
             "beta": self.ladders.beta.copy(),
-            "lp": (dims, stats[:, :done, :, 0] + target.constant),
-            "visit": (dims, stats[:, :done, :, 1]),
-            **({} if self.statistics else target.coords),
+            **{name: by_level(of) for name, of in stats.items()},
+            **(target.coords if self.of_states else {}),
         }
+        data = {name: by_level(of) for name, of in found.items()}
         return xr.Dataset(data, coords, {"n_sites": target.n_sites})
