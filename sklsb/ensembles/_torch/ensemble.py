@@ -38,9 +38,6 @@ _MOST_NUMBERS = 1 << 22
 _LEAST_WORK = 1 << 15
 
 
-_NO_DRAW = Drawing()
-
-
 class _Threads:
     """Torch's number of threads. It belongs to the process, in which samplers may run at once."""
 
@@ -279,7 +276,7 @@ class FastEnsemble(LearnableEnsemble):
             yield from walkers.numbers(uniforms[:, first : first + block], self.n_flips)
 
     def _go(
-        self, walkers: Walkers, uniforms: Array, drawing: Drawing = _NO_DRAW
+        self, walkers: Walkers, uniforms: Array, drawing: Drawing
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Make steps of some chains; return states, log p and sums of acceptance of each draw."""
         found, n = [], uniforms.shape[1]
@@ -294,7 +291,7 @@ class FastEnsemble(LearnableEnsemble):
         return found
 
     def _divided(
-        self, uniforms: Array, drawing: Drawing = _NO_DRAW
+        self, uniforms: Array, drawing: Drawing
     ) -> list[tuple[slice, list[tuple[Tensor, Tensor, Tensor]]]]:
         """Make steps of all chains, divided among threads; return the draws of each part."""
         whole = self.walkers
@@ -318,7 +315,7 @@ class FastEnsemble(LearnableEnsemble):
         expanded from the first.
         """
         with self._moving(uniforms.shape[1]):
-            self._divided(uniforms)
+            self._divided(uniforms, Drawing())
 
     def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
         room, thin = drawing.room(n_transitions), drawing.thin
