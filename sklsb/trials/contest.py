@@ -263,7 +263,7 @@ class Contest(Race):
 
     def found(self) -> Outcome:
         """Return the result; nobody has the benefit of the doubt."""
-        return self.outcome([*self.entrants])._replace(robust=(), learned=())
+        return self.outcome([*self.entrants])
 
     def difference(self, name: str) -> Difference:
         """Compare a candidate's marginals with all others that ran for long enough."""

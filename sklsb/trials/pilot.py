@@ -59,8 +59,7 @@ def compare(
     race = Race(runs, budget, doubt, visited, expected)
     race.brief = brief
     race.run(on_run)
-    outcome = race.outcome(names)._replace(robust=robust, learned=learned)
-    return outcome, int(race.spent)
+    return race.outcome(names), int(race.spent)
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sklsb._kernels.facts import Rule
-from sklsb.balancing.learning import MIXING
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
-from sklsb.trials.candidates import ROBUST
 from sklsb.trials.draws import draw
 from sklsb.trials.factors import site_times
 from sklsb.trials.prices import OF_JUMP, OF_TRANSITION
@@ -45,37 +43,6 @@ _SLACK = 0.05
 TRIAL, _ADAPTING = 16, 32
 
 
-class Outcome(NamedTuple):
-    """Result of the pilot; arrays over the candidates."""
-
-    names: list[str]
-    ess_per_step: Array
-    ess_error: Array  # its standard error
-    ess_per_work: Array  # per work of one Metropolis transition
-    work_error: Array
-    lp_ess_per_step: Array
-    acceptance_rate: Array
-    transitions: NDArray[np.int64]  # per chain
-    n_flips: NDArray[np.int64]
-    in_last_round: NDArray[np.bool_]
-    robust: Sequence[str] = ROBUST
-    learned: Sequence[str] = MIXING
-
-    @property
-    def best(self) -> str:
-        """Name of the candidate to keep, one of the last round.
-
-        It is the best, if that is settled. If not, it is the one with the largest lower bound, or
-        the first robust one whose bound is about as large. But a learned one is taken only if no
-        robust one may be best, too, and is not far behind.
-        """
-        ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
-        with np.errstate(all="ignore"):
-            error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
-        doubt = Doubt(*(places(self.names, some) for some in (self.robust, self.learned)))
-        return self.names[doubt.choice(ess, error)]
-
-
 class Doubt(NamedTuple):
     """Who is chosen in doubt, and who is not; places among the candidates."""
 
@@ -83,7 +50,12 @@ class Doubt(NamedTuple):
     learned: Sequence[int] = ()
 
     def choice(self, ess: Array, error: Array) -> int:
-        """Return the place of the candidate to keep, see `Outcome.best`."""
+        """Return the place of the candidate to keep.
+
+        It is the best, if that is settled. If not, it is the one with the largest lower bound, or
+        the first robust one whose bound is about as large. But a learned one is taken only if no
+        robust one may be best, too, and is not far behind.
+        """
         robust = self.robust
         if not ess.any():
             return robust[0] if robust else 0
@@ -98,6 +70,30 @@ class Doubt(NamedTuple):
         if chosen in self.learned:
             highest = max((lower[k] for k in near), default=0.0)
         return next((k for k in near if lower[k] >= (1.0 - _SLACK) * highest), chosen)
+
+
+class Outcome(NamedTuple):
+    """Result of the pilot; arrays over the candidates."""
+
+    names: list[str]
+    ess_per_step: Array
+    ess_error: Array  # its standard error
+    ess_per_work: Array  # per work of one Metropolis transition
+    work_error: Array
+    lp_ess_per_step: Array
+    acceptance_rate: Array
+    transitions: NDArray[np.int64]  # per chain
+    n_flips: NDArray[np.int64]
+    in_last_round: NDArray[np.bool_]
+    doubt: Doubt
+
+    @property
+    def best(self) -> str:
+        """Name of the candidate to keep, one of the last round."""
+        ess = np.where(self.in_last_round, np.nan_to_num(self.ess_per_work), 0.0)
+        with np.errstate(all="ignore"):
+            error = np.nan_to_num(self.work_error / self.ess_per_work, nan=np.inf, posinf=np.inf)
+        return self.names[self.doubt.choice(ess, error)]
 
 
 def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
@@ -454,4 +450,5 @@ class Race:
             np.array([0 if run.measured is None else run.measured.n_transitions for run in runs]),
             np.array([run.ensemble.n_flips for run in runs]),
             np.isin(np.arange(len(runs)), self.last),
+            self.doubt,
         )

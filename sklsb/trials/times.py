@@ -18,7 +18,6 @@ many sites were independent as the root of their number, which sees that a run i
 added the exponential rest, taken to be as uncertain as it is large.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from sklsb.diagnostics.batches import jackknife_error
 from sklsb.targets.base import States
 
 Array = NDArray[np.float64]
@@ -48,13 +48,12 @@ def window(rho: Array, error: Array) -> int:
     return int(lost[0]) + 1 if lost.size else rho.size
 
 
-def integrated_times(lags: Lags, rho: Array, end: int | None = None) -> Array:
-    """Return 1 + 2 sum of rho (n, n_lags) over all lags, or the first ``end``; at least 1.
+def integrated_times(lags: Lags, rho: Array, end: int) -> Array:
+    """Return 1 + 2 sum of rho (n, n_lags) over the first ``end`` lags; at least 1.
 
     rho is exponential between the given lags where it falls, linear where it rises, and goes on
     exponentially after the last.
     """
-    end = lags.size if end is None else end
     gaps = np.diff(lags[:end], prepend=0)
     r = np.column_stack([np.ones(len(rho)), rho[:, :end]])
     whole = _between(r[:, :-1], r[:, 1:], gaps).sum(axis=1) + _remainder(
@@ -83,19 +82,6 @@ def _remainder(lag: int, rho: Array) -> Array:
     last = np.clip(rho, 0.0, 1.0 - 1e-6)
     decay = last ** (1.0 / lag)
     return np.asarray(last * decay / (1.0 - decay))
-
-
-def _jackknife_error(replicates: Array, estimate: Callable[[Array], Array]) -> float:
-    """Return the standard error of an estimate from a mean; infinite for a single replicate.
-
-    It is sqrt((n - 1) / n sum_j (e_j - mean e)^2) with e_j the estimate without replicate j.
-    ``estimate`` maps the means without each replicate, an array like ``replicates``, to all e_j.
-    """
-    n = len(replicates)
-    if n < 2:
-        return np.inf
-    means = (replicates.sum(axis=0) - replicates) / (n - 1)
-    return float(np.sqrt((n - 1) * estimate(means).var()))
 
 
 class Series:
@@ -212,5 +198,6 @@ def _time_error(replicates: Array, lags: Lags, end: int) -> float:
     n = len(replicates)
     if n < 2:
         return np.nan
-    error = _jackknife_error(replicates, lambda means: np.log(integrated_times(lags, means, end)))
+    means = (replicates.sum(axis=0) - replicates) / (n - 1)
+    error = jackknife_error(np.log(integrated_times(lags, means, end)))
     return error * float(stdtrit(n - 1, 0.975) / ndtri(0.975))  # few replicates tell little
