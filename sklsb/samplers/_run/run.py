@@ -399,7 +399,7 @@ class Run(DrawWarnings):
                 )
             return RunningMarginals(self.ensemble)
         if store is not None:
-            return StoredDraws(store, self, record, attrs)
+            return StoredDraws(store, self.packed_chains, self.ensemble.chains.x[0], record, attrs)
         return GivenStatistics(record) if record else AllDraws()
 
     def draw(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,9 +10,7 @@ import xarray as xr
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, apply
 from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
-
-if TYPE_CHECKING:
-    from sklsb.samplers._run.run import Run
+from sklsb.targets.base import States
 
 # Name, dims, type and shape, from chains on, of a draw of each stored array.
 _Variables = list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]
@@ -21,33 +19,39 @@ Place = tuple[Path, Callable[[], bytes]]
 
 
 class StoredDraws(Observer):
-    """Writes draws of a run, which have ``attrs``, or statistics of them, during one call.
+    """Writes draws, which have ``attrs``, or statistics of them, during one call.
 
-    The store must end where the chains are when this is made.
+    ``chains`` makes the bytes of what changes as they move; the store must end where they are when
+    this is made. ``state`` is any of the target's.
     """
 
     call: Call
     store: Store
     first: int  # draw of this call in the store
 
-    def __init__(self, place: Place, run: "Run", statistics: Statistics, attrs: dict[str, Any]):
-        self.path, self._sampler = place
-        self.run, self.statistics, self.attrs = run, statistics, attrs
-        self._begin = run.packed_chains()
+    def __init__(
+        self,
+        place: Place,
+        chains: Callable[[], bytes],
+        state: States,
+        statistics: Statistics,
+        attrs: dict[str, Any],
+    ):
+        (self.path, self._sampler), self._chains, self._begin = place, chains, chains()
+        self.state, self.statistics, self.attrs = state, statistics, attrs
 
     def init(self, call: Call) -> None:
-        self.call, variables = call, self._variables(call)
+        self.call = call
         new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
-        self.store = self._created(call, variables) if new else self._opened(call, variables)
+        self.store = (self._created if new else self._opened)(self._variables())
         self.first = self.store.n_draws
 
-    def _variables(self, call: Call) -> _Variables:
-        target, found = call.target, []
-        state = self.run.ensemble.chains.x[:1].reshape(1, *target.shape)
+    def _variables(self) -> _Variables:
+        call, target, found = self.call, self.call.target, []
         if not self.statistics:
             found.append(("x", target.dims, target.dtype.str, target.shape))
         for name, statistic in self.statistics.items():
-            values = apply(name, statistic, state)
+            values = apply(name, statistic, self.state.reshape(1, *target.shape))
             dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
             found.append((name, dims, values.dtype.str, values.shape[1:]))
         found += [(name, (), "<f8", ()) for name in call.stat_names]
@@ -56,36 +60,35 @@ class StoredDraws(Observer):
             for name, dims, dtype, shape in found
         ]
 
-    def _created(self, call: Call, variables: _Variables) -> Store:
+    def _created(self, variables: _Variables) -> Store:
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         chunk = chunk_size(int(of_draw))
         settings = {
             "thin": self.attrs["thin"],
-            "stats": call.stat_names,
+            "stats": self.call.stat_names,
             "chunk": chunk,
-            "first": call.first_draw,
+            "first": self.call.first_draw,
             "variables": [
                 (name, dims, dtype, (shape[0], chunk, *shape[1:]))
                 for name, dims, dtype, shape in variables
             ],
         }
-        store = Store(self.path, settings, self.attrs, self._coords(call, variables))
-        store.wanted = call.n_draws
+        store = Store(self.path, settings, self.attrs, self._coords(variables))
+        store.wanted = self.call.n_draws
         store.create(self._sampler(), self._begin)
         return store
 
-    def _opened(self, call: Call, variables: _Variables) -> Store:
+    def _opened(self, variables: _Variables) -> Store:
         store, kept = Store.open(self.path, verify=False)
         try:
             self._check(store, variables)
             if kept != self._begin:
-                name = type(self.run.algorithm.params).__name__
                 raise StoreError(
                     f"{self.path} does not end where the chains of this sampler are: it is another "
-                    f"run, or they have moved since. {name}.resume goes on from where it ends; or "
-                    "give another path."
+                    f"run, or they have moved since. {self.attrs['sampler']}.resume goes on from "
+                    "where it ends; or give another path."
                 )
-            store.wanted = store.n_draws + call.n_draws
+            store.wanted = store.n_draws + self.call.n_draws
             store.attrs.pop("stopped_by", None)  # of the previous call
             store.commit(self._begin)  # with the number of draws wanted
         except BaseException:
@@ -110,10 +113,10 @@ class StoredDraws(Observer):
                 "shape or type; give the same record, or another path."
             )
 
-    def _coords(self, call: Call, variables: _Variables) -> Coords:
-        found: Coords = {"chain": (("chain",), np.arange(call.n_chains))}
+    def _coords(self, variables: _Variables) -> Coords:
+        found: Coords = {"chain": (("chain",), np.arange(self.call.n_chains))}
         if not self.statistics:
-            named = call.target.coords.items()
+            named = self.call.target.coords.items()
             return found | {name: ((name,), np.asarray(values)) for name, values in named}
         for _, dims, _, shape in variables:
             for dim, size in zip(dims[2:], shape[1:], strict=True):
@@ -145,12 +148,12 @@ class StoredDraws(Observer):
 
     def after(self, carry: None) -> None:
         if self.store.is_due():
-            self.store.commit(self.run.packed_chains())
+            self.store.commit(self._chains())
 
     def end(self, carry: None, stopped_by: str | None) -> None:
         if stopped_by is not None:
             self.store.attrs["stopped_by"] = stopped_by
-        self.store.end(self.run.packed_chains())
+        self.store.end(self._chains())
 
     def result(self, carry: None) -> xr.Dataset:
         return open_draws(self.path).isel(draw=slice(self.first, self.store.n_draws))
