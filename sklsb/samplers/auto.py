@@ -336,7 +336,7 @@ class _Choice:
     @property
     def outcome(self) -> Outcome:
         """What the race found."""
-        return self.contest.found()
+        return self.contest.outcome()
 
     @property
     def chosen(self) -> str:

@@ -33,7 +33,7 @@ from sklsb.exact.elimination.independent import Redraws
 from sklsb.targets.base import States
 from sklsb.trials.draws import some_of
 from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
-from sklsb.trials.race import TRIAL, Doubt, Outcome, Pool, Race, Runs
+from sklsb.trials.race import TRIAL, Doubt, Pool, Race, Runs
 from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
@@ -199,16 +199,17 @@ class Difference(NamedTuple):
 class Contest(Race):
     """The race of whole samplers."""
 
+    entrants: dict[str, Entrant]
+
     def __init__(self, ensembles: dict[str, Any], budget: float, short: Short | None = None):
         self.by_sites = short is not None and short.shortest
         first = next(iter(ensembles.values()))
         self.sites = some_of(np.flatnonzero(first.target.n_possible > 1))
         self.reference = float(first.log_prob()[0])
-        self.entrants: dict[str, Entrant] = {}
-        for name, ensemble in ensembles.items():
-            self.entrants[name] = Entrant(ensemble, self.sites, short)
-            self.entrants[name].reference = self.reference
-        super().__init__([*self.entrants.values()], budget, Doubt(), None, None)
+        entrants = {name: Entrant(one, self.sites, short) for name, one in ensembles.items()}
+        for run in entrants.values():
+            run.reference = self.reference
+        super().__init__(entrants, budget, Doubt())  # nobody has the benefit of the doubt
 
     @property
     def evaluations(self) -> int:
@@ -253,17 +254,12 @@ class Contest(Race):
         run = self.entrants[name] = Entrant(ensemble, self.sites)
         run.reference = self.reference
         run.begin()
-        self.runs.append(run)
         n = int(work / max(1.0, run.step_cost * self.n_chains))
         if n >= 4 * TRIAL:
             run.go_on(n)
             run.look()
             self.last = [*self.last, len(self.runs) - 1]
         self.times = self._measure()
-
-    def found(self) -> Outcome:
-        """Return the result; nobody has the benefit of the doubt."""
-        return self.outcome([*self.entrants])
 
     def difference(self, name: str) -> Difference:
         """Compare a candidate's marginals with all others that ran for long enough."""

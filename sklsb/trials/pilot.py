@@ -53,13 +53,12 @@ def compare(
     names = list(candidates)
     ensembles = [new_ensemble(k) for k in range(len(names))]
     sites = some_of(np.arange(ensembles[0].target.n_sites))
-    rules = candidates.values()
-    runs = [Runs(new, rule, sites) for new, rule in zip(ensembles, rules, strict=True)]
+    given = zip(candidates.items(), ensembles, strict=True)
+    runs = {name: Runs(ensemble, rule, sites) for (name, rule), ensemble in given}
     doubt = Doubt(places(names, robust), places(names, learned))
-    race = Race(runs, budget, doubt, visited, expected)
-    race.brief = brief
+    race = Race(runs, budget, doubt, visited, expected, brief)
     race.run(on_run)
-    return race.outcome(names), int(race.spent)
+    return race.outcome(), int(race.spent)
 
 
 def starved(function: BalancingFunction, log_ratios: Array) -> tuple[float, tuple[float, float]]:

@@ -1,6 +1,6 @@
 """A race of candidates, in rounds within a budget; see `sklsb.trials.pilot` for the rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -284,23 +284,27 @@ def _shrunk(ess: Array, error: Array, expected: Array) -> tuple[Array, Array]:
 
 
 class Race:
-    """The candidates' runs, within a budget."""
-
-    brief = False  # whether an easy target ends it early
+    """The candidates' runs, within a budget; an easy target may end a ``brief`` one early."""
 
     def __init__(
         self,
-        runs: list[Runs],
+        entrants: Mapping[str, Runs],
         budget: float,
         doubt: Doubt,
-        visited: States | None,
-        expected: Array | None,
+        visited: States | None = None,
+        expected: Array | None = None,
+        brief: bool = False,
     ):
-        self.runs, self.budget, self.doubt, self.visited = runs, budget, doubt, visited
-        self.expected = expected
-        self.n_chains = len(runs[0].ensemble)
-        self.times = [(UNKNOWN, UNKNOWN)] * len(runs)
-        self.racing = self.last = list(range(len(runs)))  # in the next round, in the last
+        self.entrants, self.budget, self.doubt, self.visited = entrants, budget, doubt, visited
+        self.expected, self.brief = expected, brief
+        self.n_chains = len(self.runs[0].ensemble)
+        self.times = [(UNKNOWN, UNKNOWN)] * len(entrants)
+        self.racing = self.last = list(range(len(entrants)))  # in the next round, in the last
+
+    @property
+    def runs(self) -> list[Runs]:
+        """The runs of all candidates."""
+        return [*self.entrants.values()]
 
     @property
     def spent(self) -> float:
@@ -432,7 +436,7 @@ class Race:
             return False
         return all(self.runs[k].unlike < _ALIKE for k in self.racing)
 
-    def outcome(self, names: list[str]) -> Outcome:
+    def outcome(self) -> Outcome:
         """Return the result."""
         runs = self.runs
         time, lp_time = (np.array([found[k].time for found in self.times]) for k in (0, 1))
@@ -440,7 +444,7 @@ class Race:
         with np.errstate(all="ignore"):
             acceptance = np.divide(*np.transpose([run.acceptance for run in runs]))
         return Outcome(
-            names,
+            [*self.entrants],
             1.0 / time,
             error / time,
             ess,
