@@ -294,10 +294,11 @@ def test_what_was_dropped_is_not_chosen():
 
 def test_the_robust_choice_is_an_argument():
     outcome = outcome_of(["flux", "jump", "min"], [1.0, 0.9, 1.0], [0.2] * 3)
-    assert outcome._replace(doubt=Doubt([1])).best == "jump"
+    robust = outcome.doubt._replace(robust=[1])
+    assert outcome._replace(doubt=robust).best == "jump"
     assert outcome.best == "flux"
     unknown = outcome_of(["flux", "jump"], [np.nan] * 2, [np.nan] * 2)
-    assert unknown._replace(doubt=Doubt([1])).best == "jump"
+    assert unknown._replace(doubt=robust).best == "jump"
     assert unknown.best == "flux"
 
 

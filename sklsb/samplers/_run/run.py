@@ -22,7 +22,6 @@ from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, Tally
 from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
-from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.observers import (
     AllDraws,
@@ -135,11 +134,6 @@ class Run(DrawWarnings):
         """Evaluations since `fit` began, over all chains."""
         counted = int(self.ensemble.chains.evaluations.sum())
         return counted + self._thin_evaluations + self.reference_cost
-
-    @property
-    def sweep(self) -> int:
-        """Transitions in which each variable has one chance to move."""
-        return transitions_of_a_sweep(self.ensemble.rule, self.target)
 
     @property
     def verbose(self) -> int:

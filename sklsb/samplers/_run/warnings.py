@@ -14,6 +14,7 @@ from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.base import ChainEnsemble
+from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.exact.enumeration import MAX_STATES
 from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.exceptions import (
@@ -73,9 +74,9 @@ class DrawWarnings(ABC):
     most_effective = math.inf
 
     @property
-    @abstractmethod
     def sweep(self) -> int:
         """Transitions in which each variable has one chance to move."""
+        return transitions_of_a_sweep(self.ensemble.rule, self.target)
 
     def _warn_if_cut_short(self, acceptance: float) -> None:
         if self.ensemble.rule.facts.seeded and acceptance < 1.0:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from sklsb._kernels.run import Drawing
+from sklsb._kernels.run import Drawing, no_draws
 from sklsb._system.progress import segments, tick
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
@@ -56,10 +56,9 @@ def run_scans(
     ladders: Ladders, n_scans: int, between: Between = lambda made: None, made: int = 0
 ) -> None:
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
-    n, target = len(ladders), ladders.target
-    no_draws = np.empty((n, 0, target.n_sites), target.dtype)
+    nowhere = no_draws(ladders.chains)
     for size in segments(n_scans - made):
-        ladders.run(size, Drawing(), no_draws, np.empty((n, 0, 2)))
+        ladders.run(size, Drawing(), *nowhere)
         made += size
         tick()
         between(made)
