@@ -866,8 +866,8 @@ MUTANTS = {
     ),
     "compiled log p of a machine without its visible units": Mutant(
         FAST_RBM,
-        "out[c] = _sum(visible) + (",
-        "out[c] = 0.0 * _sum(visible) + (",
+        "out[c] = add_up(visible) + (",
+        "out[c] = 0.0 * add_up(visible) + (",
         check_fast_rows,
         ".",
     ),

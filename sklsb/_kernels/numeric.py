@@ -98,6 +98,21 @@ def log_weight(table, u):
 
 
 @inlined
+def add_up(terms):
+    """Add up numbers in a fixed order, four sums at a time, which the processor overlaps."""
+    a = b = c = d = 0.0
+    whole = terms.size - terms.size % 4
+    for k in range(0, whole, 4):
+        a += terms[k]
+        b += terms[k + 1]
+        c += terms[k + 2]
+        d += terms[k + 3]
+    for k in range(whole, terms.size):
+        a += terms[k]
+    return (a + b) + (c + d)
+
+
+@inlined
 def softplus(a):
     """log(1 + exp a)."""
     return max(a, 0.0) + math.log1p(math.exp(-abs(a)))

@@ -6,6 +6,7 @@ from sklsb._kernels._jit import inlined, kernel
 from sklsb._kernels.elimination.buckets import CONSTANT, LINEAR, RUN
 from sklsb._kernels.elimination.draws import exponentiate
 from sklsb._kernels.elimination.messages import advance, count_from, join_block
+from sklsb._kernels.numeric import add_up
 
 
 @inlined
@@ -33,20 +34,6 @@ def _share_out(memory, at, room, k, n):
         row = room.block[v * n : (v + 1) * n]
         for j in range(n):
             row[j] *= ratio[j]
-
-
-@inlined
-def _sum(values, n):
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    whole = n - n % 4
-    for j in range(0, whole, 4):
-        a += values[j]
-        b += values[j + 1]
-        c += values[j + 2]
-        d += values[j + 3]
-    for j in range(whole, n):
-        a += values[j]
-    return (a + b) + (c + d)
 
 
 @inlined
@@ -100,7 +87,7 @@ def _spread_block(buckets, memory, at, room, marginal, i, mode):
     _share_out(memory, at, room, k, n)
     for v in range(k):
         row = room.block[v * n : (v + 1) * n]
-        total = _sum(row, n)
+        total = add_up(row)
         marginal[v] += total
         for f in range(buckets.factor_start[i], scattered):
             _pass_on(buckets, memory, room, i, f, v, row, total)

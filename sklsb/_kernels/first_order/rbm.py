@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from sklsb._kernels._jit import called, inlined, kernel
-from sklsb._kernels.numeric import fused_exp
+from sklsb._kernels.numeric import add_up, fused_exp
 
 # A product of so many numbers from 1 to 2 does not overflow.
 _FACTORS = 800
@@ -55,21 +55,6 @@ def finish(carried, mean, scratch):
         _finish(carried[c], mean[c], scratch)
 
 
-@called
-def _sum(terms):
-    """Return the sum of some numbers, four sums at a time."""
-    p = q = r = s = 0.0
-    whole = terms.size - terms.size % 4
-    for k in range(0, whole, 4):
-        p += terms[k]
-        q += terms[k + 1]
-        r += terms[k + 2]
-        s += terms[k + 3]
-    for k in range(whole, terms.size):
-        p += terms[k]
-    return (p + q) + (r + s)
-
-
 @kernel
 def log_prob(x, visible_bias, carried, scratch, out):
     """Fill log p. ``scratch`` has a number for each visible unit, and one for each hidden unit."""
@@ -79,7 +64,7 @@ def log_prob(x, visible_bias, carried, scratch, out):
             visible[i] = visible_bias[i] * np.float64(x[c, i])
         for h in range(hidden.size):
             hidden[h] = max(_activation(carried[c], h, hidden.size), 0.0)
-        out[c] = _sum(visible) + (_sum(hidden) + carried[c, -1])
+        out[c] = add_up(visible) + (add_up(hidden) + carried[c, -1])
 
 
 @called
@@ -94,7 +79,7 @@ def _change(before, there, scratch):
             a, b = before[h] + before[n + h], there[h] + there[n + h]
             both = (there[h] - before[h]) + (there[n + h] - before[n + h])
             scratch[h] = both if a > 0.0 and b > 0.0 else max(b, 0.0) - max(a, 0.0)
-    return _sum(scratch) + (there[-1] - before[-1])
+    return add_up(scratch) + (there[-1] - before[-1])
 
 
 @called
