@@ -479,8 +479,8 @@ MUTANTS = {
     ),
     "pairs counted twice in log p": Mutant(
         ISING_VIEW,
-        "a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])\n    return",
-        "a += chain.x[i] * (view.field[i] + view.unit[i] * chain.cache[i])\n    return",
+        "a += x[i] * (view.field[i] + (0.5 * view.unit[i]) * cache[i])\n    return",
+        "a += x[i] * (view.field[i] + view.unit[i] * cache[i])\n    return",
         check_target,
         "log p of the kernel",
     ),

@@ -175,12 +175,7 @@ class Chromatic(NamedTuple):
 @implements(step, Chromatic)
 def _sweep_classes(view, rule, chain, u):
     """U = (to draw each variable)."""
-    if rule.two_valued:
-        draw_all(view, rule, chain, u)
-        chain.evaluations[0] += rule.sites.size
-        return np.nan
-    for k in range(rule.sites.size):
-        draw_site(view, chain, np.uint64(rule.sites[k]), u[k], chain.part.log_ratio)
+    draw_all(view, rule, chain, u)
     return np.nan
 
 
@@ -221,8 +216,13 @@ def _exactly(u, log_ratio):
 
 
 def _draw_one_by_one(view, rule, chain, u):
-    """Evaluate and flip one by one; what is between is vectorised."""
+    """Evaluate and flip one by one; what is between is vectorised for two values."""
     part = chain.part
+    if not rule.two_valued:
+        for k in range(rule.sites.size):
+            draw_site(view, chain, np.uint64(rule.sites[k]), u[k], part.log_ratio)
+        return
+    chain.evaluations[0] += rule.sites.size
     for color in range(rule.start.size - 1):
         for begin in range(rule.start[color], rule.start[color + 1], _TOGETHER):
             size = min(_TOGETHER, rule.start[color + 1] - begin)
@@ -246,7 +246,7 @@ def _draw_one_by_one(view, rule, chain, u):
 
 @contract(0, default=_draw_one_by_one)
 def draw_all(view, rule, chain, u):
-    """Draw all variables, of two values, class by class."""
+    """Draw all variables, class by class."""
 
 
 @implements(draw_all, ConditionedView)
@@ -278,6 +278,7 @@ def _draw_in_order(view, rule, chain, u):
             for k in range(size):
                 pairs += np.int32(here[k]) * np.int32(total[k])
     classes.pairs[0] = pairs
+    chain.evaluations[0] += rule.sites.size
     for i in range(drawn.size):
         drawn[i] = spin[classes.place[i]]
     for i in range(drawn.size):
@@ -337,7 +338,7 @@ def log_prob_of_sweep(view, rule, chain):
 @implements(log_prob_of_sweep, UniformIsingView)
 def _log_prob_in_order(view, rule, chain):
     if rule.start.size == 3 and rule.sites.size == chain.x.size:  # all pairs are of two classes
-        return log_prob_of_pairs(view, chain, 2 * chain.part.classes.pairs[0])
+        return log_prob_of_pairs(view, chain.x, 2 * chain.part.classes.pairs[0])
     return log_prob(view, chain)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._kernels._jit import implements, inlined
+from sklsb._kernels._jit import called, implements, inlined
 from sklsb._kernels.contract import flip, init_cache, log_prob, log_ratio
 
 
@@ -23,12 +23,17 @@ class IsingView(NamedTuple):
         return self.field.size
 
 
+@called
+def _sum_up(view, x, cache):
+    cache[:] = 0
+    for i in range(x.size):
+        for k in range(view.touched_start[i], view.touched_start[i + 1]):
+            cache[view.touched[k]] += view.coupling[k] * x[i]
+
+
 @implements(init_cache, IsingView)
 def _init_cache(view, chain):
-    chain.cache[:] = 0
-    for i in range(chain.x.size):
-        for k in range(view.touched_start[i], view.touched_start[i + 1]):
-            chain.cache[view.touched[k]] += view.coupling[k] * chain.x[i]
+    _sum_up(view, chain.x, chain.cache)
 
 
 @implements(log_ratio, IsingView)
@@ -45,19 +50,25 @@ def _flip(view, chain, move):
     return move
 
 
-@implements(log_prob, IsingView)
-def _log_prob(view, chain):
-    n = chain.x.size
+@called
+def _energy(view, x, cache):
+    """Log p, by a function of few types: it is compiled once for all rules."""
+    n = x.size
     a = b = c = d = 0.0
     # Four running sums: a fixed order that lets the processor overlap additions.
     for i in range(0, n - n % 4, 4):
-        a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
-        b += chain.x[i + 1] * (view.field[i + 1] + (0.5 * view.unit[i + 1]) * chain.cache[i + 1])
-        c += chain.x[i + 2] * (view.field[i + 2] + (0.5 * view.unit[i + 2]) * chain.cache[i + 2])
-        d += chain.x[i + 3] * (view.field[i + 3] + (0.5 * view.unit[i + 3]) * chain.cache[i + 3])
+        a += x[i] * (view.field[i] + (0.5 * view.unit[i]) * cache[i])
+        b += x[i + 1] * (view.field[i + 1] + (0.5 * view.unit[i + 1]) * cache[i + 1])
+        c += x[i + 2] * (view.field[i + 2] + (0.5 * view.unit[i + 2]) * cache[i + 2])
+        d += x[i + 3] * (view.field[i + 3] + (0.5 * view.unit[i + 3]) * cache[i + 3])
     for i in range(n - n % 4, n):
-        a += chain.x[i] * (view.field[i] + (0.5 * view.unit[i]) * chain.cache[i])
+        a += x[i] * (view.field[i] + (0.5 * view.unit[i]) * cache[i])
     return (a + b) + (c + d)
+
+
+@implements(log_prob, IsingView)
+def _log_prob(view, chain):
+    return _energy(view, chain.x, chain.cache)
 
 
 class UniformIsingView(NamedTuple):
@@ -83,10 +94,10 @@ class UniformIsingView(NamedTuple):
 
 
 @inlined
-def _sum_of_neighbours(view, chain, i):
-    found = -np.int64(view.missing[i]) * chain.x[i]
+def _sum_of_neighbours(view, x, i):
+    found = -np.int64(view.missing[i]) * x[i]
     for k in range(len(view.slots)):
-        found += np.int64(chain.x[view.near[i * np.uint64(len(view.slots)) + np.uint64(k)]])
+        found += np.int64(x[view.near[i * np.uint64(len(view.slots)) + np.uint64(k)]])
     return found
 
 
@@ -97,7 +108,7 @@ def _init_no_cache(view, chain):
 
 @implements(log_ratio, UniformIsingView)
 def _log_ratio_of_sum(view, chain, move):
-    field = view.field[move] + view.coupling * _sum_of_neighbours(view, chain, move)
+    field = view.field[move] + view.coupling * _sum_of_neighbours(view, chain.x, move)
     return -2.0 * (chain.x[move] * field)
 
 
@@ -107,18 +118,23 @@ def _flip_one(view, chain, move):
     return move
 
 
+@called
+def _sum_pairs(view, x):
+    pairs = np.int64(0)
+    for i in range(x.size):
+        pairs += x[i] * _sum_of_neighbours(view, x, np.uint64(i))
+    return pairs
+
+
 @implements(log_prob, UniformIsingView)
 def _log_prob_of_sums(view, chain):
-    pairs = 0  # twice the sum over pairs, which is exact
-    for i in range(chain.x.size):
-        pairs += chain.x[i] * _sum_of_neighbours(view, chain, np.uint64(i))
-    return log_prob_of_pairs(view, chain, pairs)
+    return log_prob_of_pairs(view, chain.x, _sum_pairs(view, chain.x))
 
 
-@inlined
-def log_prob_of_pairs(view, chain, pairs):
-    """Log p, given twice the sum over pairs of neighbours."""
+@called
+def log_prob_of_pairs(view, x, pairs):
+    """Log p, given twice the sum over pairs of neighbours, which is exact."""
     fields = np.int64(0)
-    for i in range(chain.x.size):
-        fields += view.whole[i] if chain.x[i] > 0 else -view.whole[i]
+    for i in range(x.size):
+        fields += view.whole[i] if x[i] > 0 else -view.whole[i]
     return view.unit * fields + 0.5 * view.coupling * pairs
