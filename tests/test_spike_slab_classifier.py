@@ -567,7 +567,7 @@ def test_wrong_parameters_are_refused(parameters, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((X, np.zeros(20)), "y has one class only, .*0.0.*; the classifier needs two classes"),
+        ((X, np.zeros(20)), "y has one class only, 0.0; the classifier needs two classes"),
         (
             (X, np.array(["ill", "well", "dead"])[np.arange(20) % 3]),
             "Only binary .* multiclass: y has 3 labels, 'dead', 'ill', 'well'. .* y == 'dead'",
@@ -575,6 +575,7 @@ def test_wrong_parameters_are_refused(parameters, message):
         ((X, np.arange(20) % 10), "10 labels, 0, 1, 2, 3, 4, .... Compare one"),
         ((X, ["ill"] * 10 + ["well"] * 9 + [None]), r"y lacks a value \(None or NaN\) in row 19;"),
         ((X, pd.Series([1.0, np.nan] * 10)), r"y lacks a value \(None or NaN\) in row 1;"),
+        ((Y, X), r"X has one dimension and y has shape \(20, 3\): .*; call fit\(X, y\)"),
         ((X, Y[:5]), r"y has shape \(5,\); it must have one entry for each of the 20 rows"),
         ((X, Y, Y), "y has one class only, among rows of positive weight"),
         ((X, Y, np.zeros(20)), "Every sample_weight is zero"),
@@ -585,7 +586,7 @@ def test_wrong_parameters_are_refused(parameters, message):
         ((X * [1, 0, 1], Y), "column 1 of X is constant; leave it out"),
         ((np.where(X > 1, np.inf, X), Y), "contains (NaN|infinity)"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_wrong_data_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -102,6 +102,11 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         """Refuse masked arrays, and labels of rows that X has in another order than y."""
         for name, value in {"y": y, **others}.items():
             refuse_mask(value, name)
+        if np.ndim(X) == 1 and getattr(y, "ndim", 1) == 2:
+            raise ValueError(
+                f"X has one dimension and y has shape {y.shape}: they may be swapped; "
+                "call fit(X, y)."
+            )
         labelled = pd.Series | pd.DataFrame
         if not (isinstance(X, labelled) and isinstance(y, labelled)) or X.index.equals(y.index):
             return
@@ -187,7 +192,10 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             raise ValueError(f"always has all {p} columns; leave at least one to choose from.")
         labels = np.arange(p) if self.groups is None else np.asarray(self.groups)
         if labels.shape != (p,):
-            raise ValueError(f"groups has shape {labels.shape}; give a label per column, ({p},).")
+            raise ValueError(
+                f"groups has shape {labels.shape}; give a label per column, ({p},). An encoder "
+                "makes fewer columns if these rows lack a level: join rare levels beforehand."
+            )
         free = np.setdiff1d(np.arange(p), fixed)
         unit_of = np.full(p, -1)
         unit_of[free] = pd.factorize(labels[free], use_na_sentinel=False)[0]

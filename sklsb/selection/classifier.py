@@ -290,7 +290,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if self.classes_.size < 2:
             raise ValueError(
-                f"y has one class only, {self.classes_[0]!r}; the classifier needs two classes."
+                f"y has one class only, {self.classes_.tolist()[0]!r}; the classifier needs two "
+                "classes."
             )
         return codes.astype(np.float64), np.ones(n, dtype=np.int64)
 
@@ -313,7 +314,7 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         if constant.size:
             raise ValueError(
                 f"column {self._names()[constant[0]]!r} of X is constant; leave it out: the model "
-                "has an intercept."
+                "has an intercept. If it stands for a level that these rows lack, join rare levels."
             )
         return centre, scale if self.standardize else np.ones_like(scale)
 
