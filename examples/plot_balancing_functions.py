@@ -58,3 +58,4 @@ for k, (name, f) in enumerate(functions.items()):
 left.set(title="Even part h(u) - h(0)", xlabel="log-ratio u = log t")
 right.set(title="g(t) / g(1)", xlabel="ratio t")
 figure.legend(loc="outside right center")
+plt.show()

@@ -85,3 +85,4 @@ for axis, (title, p) in zip(axes, images.items(), strict=True):
     axis.imshow(side_by_side, cmap="Greys", vmin=0, vmax=1)
     axis.set(xticks=[], yticks=[])
     axis.set_ylabel(title, rotation=0, ha="right", va="center")
+plt.show()

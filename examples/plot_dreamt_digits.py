@@ -112,6 +112,7 @@ for n in (1, sampler.n_flips_):
     axis.plot(memory, label=f"n_flips={n}")
 axis.set(xlabel="gradients", ylabel="autocorrelation of dark pixels")
 axis.legend()
+plt.show()
 
 # %%
 # .. [1] G. E. Hinton, "Training products of experts by minimizing contrastive divergence", Neural

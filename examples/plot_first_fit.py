@@ -50,3 +50,4 @@ for axis, (title, image) in zip(axes, images.items(), strict=True):
     shown = axis.imshow(image, cmap="cividis")
     axis.set(title=title, xticks=[], yticks=[])
 figure.colorbar(shown, ax=axes[2])
+plt.show()

@@ -114,3 +114,4 @@ arrival.legend(frameon=False)
 memory.legend(frameon=False)
 for axis in (arrival, trace, memory):
     axis.spines[["top", "right"]].set_visible(False)
+plt.show()

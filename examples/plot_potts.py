@@ -61,3 +61,4 @@ for axis, (title, image) in zip(axes.flat, images.items(), strict=False):
 certainty = axes[1, 1].imshow(p.max("state"), cmap="magma", vmin=0.25, vmax=1)
 axes[1, 1].set(title="Probability of the likeliest")
 figure.colorbar(certainty, ax=axes[1, 1])
+plt.show()

@@ -52,3 +52,4 @@ for (name, row), line in zip(rows.items(), axes, strict=True):
         axis.imshow(image, cmap="Greys", vmin=0, vmax=1)
         axis.set(xticks=[], yticks=[])
     line[0].set_ylabel(name)
+plt.show()

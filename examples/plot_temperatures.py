@@ -82,3 +82,4 @@ titles = "Binder's ratio", "energy of a spin", "specific heat of a spin"
 for axis, title in zip(axes, titles, strict=True):
     axis.set(title=title, xlabel="temperature")
     axis.legend(frameon=False)
+plt.show()

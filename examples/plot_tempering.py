@@ -58,3 +58,4 @@ levels.plot.line(x="scan", ax=axes[2], add_legend=False, linewidth=0.8)
 for k, line in enumerate(axes[2].lines):
     line.set(color="0.8" if k else "C3", linewidth=2.0 - 1.3 * bool(k), zorder=-k)
 axes[2].set(title="One replica of a ladder")
+plt.show()

@@ -58,3 +58,4 @@ figure, axes = plt.subplots(2, 10, figsize=(10, 2.2), layout="constrained")
 for axis, image in zip(axes.flat, draws, strict=True):
     axis.imshow(image, cmap="Greys")
     axis.set(xticks=[], yticks=[])
+plt.show()

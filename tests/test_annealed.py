@@ -30,6 +30,13 @@ def half_log(x):
     return np.where((x[..., 0] == 2) & (x[..., 1] == 2), -np.inf, lp)
 
 
+def of_mixed(x):
+    """A function of variables with two, four and three values."""
+    return 0.8 * np.cos(x[..., 0] + 2.0 * x[..., 1]) + 0.5 * x[..., 1] * (x[..., 2] - 1.0)
+
+
+MIXED = FunctionTarget(of_mixed, 3, n_states=[2, 4, 3], vectorized=True)
+MIXED_PRODUCT = [[0.3, 0.7, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4], [0.5, 0.2, 0.3, 0.0]]
 TARGETS = {
     "dense": (dense(7, 0, 0.5), None),
     "evidence": (dense(7, 0, 0.5).condition({2: 1}), None),
@@ -43,6 +50,9 @@ TARGETS = {
     "loopy": (loopy(), None),
     "function": (FunctionTarget(half_log, 3, n_states=3, vectorized=True), None),
     "function by product": (FunctionTarget(with_zeros, 3), PRODUCT),
+    "function of mixed numbers": (MIXED, None),
+    "function of mixed numbers by product": (MIXED, MIXED_PRODUCT),
+    "function of mixed numbers with evidence": (MIXED.condition({1: 2}), None),
 }
 
 

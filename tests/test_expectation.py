@@ -173,6 +173,13 @@ def test_what_is_refused(arguments, of, error, message):
         expectation(*(drawn() if part is drawn else part for part in arguments), of=of)
 
 
+def test_a_target_has_one_temperature():
+    with pytest.raises(
+        ValueError, match=r"betas is \[0\.5\], and source is a target, which has one"
+    ):
+        expectation(NAMED, "sum", betas=[0.5])
+
+
 # ----------------------------------------------------------------- 0 and 1
 
 

@@ -361,10 +361,13 @@ def test_a_rare_value_that_chains_keep_and_draws_hardly_hold_is_told():
 @pytest.mark.parametrize("value_index", [0, 1])
 def test_visits_are_counted_in_sweeps(value_index):
     """40 of 400 draws, three sweeps apart, of two chains hold it: 120 sweeps in all."""
-    target = Ising(np.zeros((2, 2)))
+    field, none = [1.0, 0.0], [0.0, 0.0]
     x = np.full((2, 200, 2), (-1, 1)[1 - value_index], dtype=np.int8)
     x[0, 60:100, 1] *= -1
-    for sweeps, site, lost in ((29.9, 1, []), (30.1, 1, [1]), (1.0, 0, [0])):
+    cases = [(29.9, 1, field, []), (30.1, 1, field, [1]), (1.0, 0, field, [0])]
+    # Without a field both values are as probable.
+    for sweeps, site, h, lost in [*cases, (30.1, 1, none, []), (1.0, 0, none, [])]:
+        target = Ising(np.zeros((2, 2)), h)
         tally = Tally(target, 2, kept=[RareValue(site, value_index, sweeps)], sweep=2)
         for part in np.split(x, 4, axis=1):
             tally.add(part, np.zeros(part.shape[:2]), 6)

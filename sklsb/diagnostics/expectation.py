@@ -67,7 +67,7 @@ def expectation(
         The statistic: "binder" is :math:`1 - \langle f^4 \rangle / (3 \langle f^2 \rangle^2)`
         [1]_. A callable takes the means of the numbers that ``function`` returns.
     betas : array_like, optional
-        Inverse temperatures, if ``source`` are draws at all temperatures of
+        Inverse temperatures, only if ``source`` are draws at all temperatures of
         `sklsb.ParallelTempering`: from their smallest to their largest one. Each answer is by the
         draws at all of them, reweighted (see Notes).
 
@@ -128,6 +128,11 @@ def expectation(
             f'of is {of!r}; give "mean", "variance", "binder" or a function of the means.'
         )
     if isinstance(source, Target):
+        if betas is not None:
+            raise ValueError(
+                f"betas is {betas!r:.200}, and source is a target, which has one temperature; "
+                "make a target for each, or give draws at all temperatures."
+            )
         return Expectation(_exact(source, function, of), 0.0)
     if not isinstance(source, xr.Dataset):
         raise TypeError(

@@ -329,6 +329,8 @@ class Tally:
         for site, index, sweeps in self.kept:
             place = int(np.searchsorted(self.sites, site))
             two = size[place] == 1  # the second value is counted
+            if self.symmetry == "cycle" or (two and self.symmetry):
+                continue  # as probable as the other values
             seen = int(counts[:, :, self.first[place] + (0 if two else index)].sum())
             seen = n_looks - seen if two and index == 0 else seen
             if seen * self._sweeps_per_look < _FEWEST_VISITS * sweeps:

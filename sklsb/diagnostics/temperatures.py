@@ -113,7 +113,8 @@ def binder(
     Parameters
     ----------
     draws : xarray.Dataset
-        As in `specific_heat`; of a glass, what `overlaps` returned, with function "q".
+        As in `specific_heat`; of a glass, what `overlaps` returned, with function "q". Over samples
+        of a glass average the moments, not the ratios.
     function : str or callable, default="sum"
         As in `susceptibility`.
     betas : array_like, optional

@@ -202,7 +202,8 @@ def _in_step(
 ) -> Array:
     """Return the log weights of runs that make Metropolis steps together: one call for all."""
     n, values = len(x), np.asarray(target.values)
-    free, possible = maker.domains.free.tolist(), maker.domains.possible
+    free = maker.domains.free.tolist()
+    possible = [np.flatnonzero(own) for own in maker.domains.possible]
     log_q = np.zeros((target.n_sites, values.size))
     if product is not None:
         for i in free:
