@@ -125,9 +125,10 @@ class FunctionTarget(Target):
     whatever is there. Try f with ``numba.njit(boundscheck=True)`` first.
 
     After an error in f, the chains are as before the last transitions, of about a tenth of a
-    second, and `sample` can be called again. Ctrl-C ends `fit` with a KeyboardInterrupt; `sample`
-    finishes those transitions and returns the draws so far, with an InterruptedWarning, or raises
-    a KeyboardInterrupt on a second Ctrl-C. The target can be pickled if f can.
+    second or one of each chain, and `sample` can be called again. Ctrl-C ends `fit` with a
+    KeyboardInterrupt; `sample` finishes those transitions and returns the draws so far, with an
+    InterruptedWarning, or raises a KeyboardInterrupt on a second Ctrl-C. The target can be
+    pickled if f can.
 
     Examples
     --------

@@ -184,6 +184,7 @@ class Run(DrawWarnings):
         self.history = self.burn_in = self.disagreement = self.sample_stats = None
         self.last_log_prob = (self.last_log_prob[0][:0], self.last_log_prob[1][:0])
         self.warned_short = self.warned_periodic = False
+        self.warned_frozen = np.zeros(self.target.n_sites, bool)
         self.known_hint = self._thin = None
         self._thin_evaluations = self.reference_cost = self.counted_from = 0
 
@@ -209,6 +210,7 @@ class Run(DrawWarnings):
         """Reset everything that is counted over calls."""
         self.since = since
         self.warned_short = self.warned_periodic = False
+        self.warned_frozen = np.zeros(self.target.n_sites, bool)
         self.known_hint = None
         # Exact answers, when they were last asked for, and from which evaluation on.
         self.reference = None
@@ -438,7 +440,7 @@ class Run(DrawWarnings):
         self.watch = watch  # other threads may look
         try:
             with ensemble.threads(), line as progress:
-                for size in segments(until(n), at_most):
+                for size in segments(until(n), target.offers.may_change, at_most):
                     if not ensemble.make_ahead(size, until(min(n, watch.next)), going_on):
                         break
                     room = counters.drawing.count(size)

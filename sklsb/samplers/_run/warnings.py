@@ -68,6 +68,7 @@ class DrawWarnings(ABC):
     never_moved: bool
     warned_short: bool
     warned_periodic: bool
+    warned_frozen: NDArray[np.bool_]  # of which sites
     known_hint: str | None  # advice of exact answers, once it was looked for
     since: str  # when counts began, "fit" or `CHANGED`
     # Effective draws of a transition at most, as far as `fit` knows.
@@ -101,7 +102,9 @@ class DrawWarnings(ABC):
         frozen = ~np.isin(np.arange(self.target.n_sites), moved) & (self.target.n_possible > 1)
         isolated = self._isolation(n_transitions) if frozen.any() else ""
         # Few draws, as one a call inside a training loop, have no effective sample size.
-        if frozen.any() and (isolated or n_draws >= _FEWEST_SUMMED):
+        new = (frozen & ~self.warned_frozen).any()
+        if new and (isolated or n_draws >= _FEWEST_SUMMED):
+            self.warned_frozen = self.warned_frozen | frozen
             first = int(frozen.argmax())
             label = self.target.label(first)
             called = "" if label == first else f", {label!r}"
