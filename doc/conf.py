@@ -27,6 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "formulas",
+    "markdown",
     "measured",
     "reference",
     "signatures",
@@ -49,7 +50,7 @@ autosummary_ignore_module_all = False
 # those of tuples.
 autodoc_default_options = {
     "members": True,
-    "inherited-members": "BaseEstimator",
+    "inherited-members": "BaseEstimator, BaseException",
     "exclude-members": "get_metadata_routing, set_fit_request, set_predict_request, "
     "set_predict_proba_request, set_decision_function_request, set_score_request, set_output, "
     "score, count, index",

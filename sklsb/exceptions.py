@@ -1,4 +1,4 @@
-"""Warnings and errors."""
+"""Warnings and errors; the page "Am I right?" has a table of causes and remedies."""
 
 __all__ = [
     "BlocksWarning",

@@ -40,10 +40,10 @@ class LSBSampler(BaseSampler):
     ----------
     balancing : str or BalancingFunction, default="learned"
         "barker", "sqrt", "min" or "max": fixed, the locally balanced sampler (LB) [2]_.
-        "mixture": learned mixture of these four (LSB 1). "learned": learned functions of bounded
-        slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and other
-        ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such as the
-        paper's `Network` (LSB 2), is learned.
+        "mixture": learned mixture of these four ("LSB 1" in [1]_). "learned": learned functions of
+        bounded slope (`sklsb.balancing.Lipschitz`): increasing ones for the burn-in, increasing and
+        other ones for sampling. Or any `sklsb.balancing.BalancingFunction`; a learnable one, such
+        as the paper's `Network` ("LSB 2"), is learned.
     fast : bool, default=False
         False: exact log-ratios of all neighbours, in compiled kernels. True: first-order log-ratios
         from one gradient, in torch (FLSB; with "sqrt" it is Gibbs with gradients [3]_). The full
@@ -56,12 +56,13 @@ class LSBSampler(BaseSampler):
         (informed proposals mix best near 0.57 [4]_), and keeps it. Functions are learned for one
         flip at a time.
     objective : str or Objective, default="auto"
-        What learning minimises; see the page "Objectives". "auto": "kl" in the burn-in, or
+        What learning minimises; see the page "What is minimised". "auto": "kl" in the burn-in, or
         "bound" with ``fast=True``; "flux" and "global_flux" for the candidates to sample with, or
         none with ``rejection_free=True``.
-        "flux" or "global_flux": only that one. "kl", "exact" (case a of [1]_) or "bound"
-        (case b): one function, for both burn-in and sampling. Or, with ``fast=False``, an objective
-        declared by `sklsb.extending.objective`, or its name.
+        "flux" or "global_flux": only that one. "kl", "exact" (the mutual information between
+        successive states [1]_) or "bound" (a bound on it): one function, for both burn-in and
+        sampling. Or, with ``fast=False``, an objective declared by `sklsb.extending.objective`, or
+        its name.
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional

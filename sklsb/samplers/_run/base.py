@@ -337,7 +337,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             return run.sample(n, step, wanted, rules, self._attrs(), place)
 
     def inspect(self) -> RunSoFar:
-        """Look at `sample` while it runs in another thread, which goes on.
+        """Report the progress of a `sample` call running in another thread, without stopping it.
 
         Returns
         -------
@@ -362,7 +362,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
 
     @property
     def state_(self) -> States:
-        """Present state of each chain, shape (n_chains, n_sites)."""
+        """Present state of each chain."""
         check_is_fitted(self, "target_")
         return self.run_.x
 

@@ -84,7 +84,7 @@ class Exports:
         return to_datatree(*_groups(self.run_, draws, attrs))
 
     def to_inference_data(self, draws: xr.Dataset | None = None) -> Any:
-        """Do the same in ArviZ's own container: InferenceData before ArviZ 1.0, DataTree since.
+        """Return draws as what ArviZ itself uses: InferenceData before ArviZ 1.0, DataTree since.
 
         Parameters
         ----------

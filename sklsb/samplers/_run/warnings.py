@@ -139,8 +139,8 @@ class DrawWarnings(ABC):
             return ""
         return (
             " Given all others as they are now, their other values have probabilities of "
-            f"{change:.2g} at most: they may be as certain as that, or the chains in a mode that "
-            "they do not leave."
+            f"{change:.2g} at most: either these values really are that improbable, or the chains "
+            "are stuck in one mode."
         )
 
     def _warn_if_short(self) -> None:
