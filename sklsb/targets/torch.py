@@ -50,8 +50,8 @@ class TorchTarget(FunctionTarget):
         gradient; samplers need ``fast=False``.
     initial_state : array_like of shape (n_sites,) or callable, optional
         See `FunctionTarget`.
-    names, shape, dims : optional
-        Names of the variables, or the shape of draws: see `FunctionTarget`.
+    names, state_names, shape, dims : optional
+        Names of the variables and of their values, or the shape of draws: see `FunctionTarget`.
 
     Attributes
     ----------
