@@ -757,6 +757,8 @@ def test_values_at_which_log_p_is_no_number_are_told():
         pm.Bernoulli("y", pt.switch(z, pt.as_tensor([0.4, 0.99]) + 0.3 * a, 0.5), observed=[0, 0])
         with pytest.warns(SamplerWarning, match=r"Log p is NaN where z\[1\] is 1, at values of"):
             DiscreteStep().with_nuts()
+        with pytest.raises(TypeError, match="'z' is discrete; give with_nuts continuous"):
+            DiscreteStep().with_nuts([z])
 
 
 def test_blocks_that_cannot_be_summed_out():
@@ -839,6 +841,8 @@ def test_wrong_arguments():
         DiscreteStep(method="gibbs", model=model)
     with pytest.raises(TypeError, match=r"'stay.*' is continuous; give discrete variables here"):
         DiscreteStep([model["stay"]], model=model)
+    with pytest.raises(TypeError, match=r"'z' is a name; give variables, as model\[name\]"):
+        DiscreteStep(["z"], model=model)
     with pytest.raises(ValueError, match=r"y is no free variable of the model, which has \['stay'"):
         DiscreteStep([model["y"]], model=model)
     with pytest.raises(ValueError, match=r"compile_kwargs is {'mode': 'C'}; leave it out"):

@@ -233,6 +233,8 @@ class DiscreteStep(BlockedStep):
 
         Raises
         ------
+        TypeError
+            If one of ``vars`` is discrete.
         ValueError
             If some element sees several sites, or some site has more than 16 values.
             While drawing, if a value was drawn that the sum left out, an element sees more than it
@@ -265,6 +267,9 @@ class DiscreteStep(BlockedStep):
             variables = model.continuous_value_vars
         else:
             variables = get_value_vars_from_user_vars(vars, model)
+        for v in variables:
+            if v not in model.continuous_value_vars:
+                raise TypeError(f"{v.name!r} is discrete; give with_nuts continuous variables.")
         self._never, other, no_number = moves[0].impossible(block.given(point))
         for v, i in np.argwhere(no_number)[:1]:
             site = moves[0].sites[i]
@@ -455,6 +460,8 @@ def _block(model: Any, given: Any) -> list[Any]:
         value = model.rvs_to_values.get(var, var)
         if value not in model.value_vars:
             free = [rv.name for rv in model.free_RVs]
+            if isinstance(var, str):
+                raise TypeError(f"{var!r} is a name; give variables, as model[name], of {free}.")
             raise ValueError(f"{var!s:.100} is no free variable of the model, which has {free}.")
         if np.dtype(value.dtype).kind not in "iub":
             raise TypeError(
