@@ -17,17 +17,18 @@ def _table(text: str) -> list[tuple[str, list[str]]]:
 
 # What parameters are called elsewhere, and what to write where a callable has no such parameter.
 _PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores n_threads;
-n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps n_iter;
+n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps n_iter top;
 n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
 n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in discard; periodic <- pbc boundary;
 tol <- n_samples n_draws draws n_iter burn_in burnin tune warmup; device <- gpu cuda use_gpu;
-expected_size <- n_features sparsity k; inclusion_prior <- pi w; slab_sd <- C alpha penalty tau;
-betas <- beta_range temperatures T ladder; temperatures <- temperature;
-initial_states <- initial_state x0;
+expected_size <- n_features sparsity k; inclusion_prior <- pi w;
+slab_sd <- C alpha penalty tau prior; betas <- beta_range temperatures T ladder;
+temperatures <- temperature; initial_states <- initial_state x0;
 n_replicas <- n_temperatures n_levels; seconds <- time_limit timeout max_time;
 couplings <- J j Q interactions quadratic adjacency; coupling <- J j;
 field <- h bias biases linear external_field;
-n_states <- q n_values num_states n_categories num_classes n_classes vocab_size n_colors;
+n_states <- q n_values num_states n_categories num_classes n_classes vocab_size n_colors
+cardinalities;
 n_sites <- n n_variables num_variables dim ndim size length n_spins;
 evidence <- observed given; thin <- thinning thin_by""")
 _ELSEWHERE = _table("""
@@ -51,6 +52,8 @@ sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chai
 sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
 target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp log_prob;
 draws["lp"], which is minus the energy <- energies energies_ lp; target.couplings <- J Q;
+sklsb.draw(target, n), or sampler.fit(target).sample(n) <- sample;
+log_partition(...), which with evidence is its log p too <- log_evidence;
 best_state_ <- ground_state ground_state_ best_energy_; target.field <- h;
 sampler.betas_ <- temperatures_ temperatures; arviz.autocorr(draws) <- autocorr autocorrelation;
 inclusion_probabilities_ <- pip pip_ pips pips_ feature_importances_;
@@ -103,6 +106,8 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
         for name in [word, *ours]:
             advice += [text.format(name) for text, words in _ELSEWHERE if name in words]
         advice += filter(None, [did_you_mean(word, allowed).strip()])
+        if "evidence" in allowed:
+            advice.append(f"evidence is a dict, as {{{word!r}: ...}}.")
         advice.append(f"its parameters are {', '.join(allowed)}.")
         raise TypeError(f"{called}() got an unexpected keyword argument {word!r}; {advice[0]}")
 

@@ -16,6 +16,7 @@ __all__ = [
     "TemperingWarning",
     "UncachedKernelsWarning",
 ]
+__dir__ = __all__.copy
 
 
 class PrecisionWarning(UserWarning):

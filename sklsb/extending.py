@@ -55,3 +55,4 @@ __all__ = [
     "step",
     "with_part",
 ]
+__dir__ = __all__.copy

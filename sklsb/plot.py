@@ -21,7 +21,7 @@ from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
 
-__getattr__ = named_by(__name__)
+__getattr__, __dir__ = named_by(__name__), __all__.copy
 
 # Nodes of a graph, and bars, that a picture can show.
 _MOST_NODES, _MOST_BARS = 300, 80

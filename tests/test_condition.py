@@ -119,7 +119,7 @@ def test_attributes(name):
     n_possible = target.n_possible.copy()
     n_possible[sites] = 1
     assert np.array_equal(given.n_possible, n_possible)
-    assert repr(given) == f"{target!r} with {sites.size} variables observed"
+    assert repr(given) == f"{target!r} with {sites.size} variable{'s' * (sites.size != 1)} observed"
 
 
 @each_compiled

@@ -976,6 +976,7 @@ def test_a_graph_beyond_all_limits_is_told_quickly():
     rng = np.random.default_rng(0)
     half = np.triu(rng.normal(size=(300, 300)), 1)
     cost = exact.elimination_cost(Ising(half + half.T))
+    assert f"EliminationCost(log2_work={cost.log2_work:.4g}, log2_memory=" in repr(cost)
     assert cost.log2_work == pytest.approx(301, abs=0.5)
     with pytest.raises(
         ValueError, match=r"2\*\*301.0 table entries \(.* years .*, and max_work allows"

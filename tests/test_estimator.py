@@ -865,6 +865,7 @@ def test_frozen_sites(target):
     field = np.ones(6)
     field[2] = field[4] = 60.0
     sampler = make(n_burn_in=100).fit(Ising(np.zeros((6, 6)), field))
+    assert repr(sampler.run_) == f"Run(2 chains on {sampler.target_!r})"
     with pytest.warns(FrozenSitesWarning, match=r"2 of 6 variables .* first is site 2\)") as seen:
         sampler.sample(200)
     assert seen[0].filename == __file__

@@ -75,7 +75,10 @@ def test_public_names():
     assert len(sklsb.__all__) == len(set(sklsb.__all__))
     for name in sklsb.__all__:
         assert getattr(sklsb, name) is not None
-    assert dir(sklsb) == sorted(sklsb.__all__)
+    assert dir(sklsb) == sorted([*sklsb.__all__, "plot"])
+    modules = [getattr(sklsb, name) for name in (*MODULES, "plot", "pymc")]
+    for module in modules:
+        assert dir(module) == sorted(module.__all__)
     assert {name for name in sklsb.__all__ if inspect.ismodule(getattr(sklsb, name))} == MODULES
 
 

@@ -508,6 +508,8 @@ def test_data_frames():
     models = found.top_models(2)
     assert list(models["columns"]) == [tuple("abcde"[j] for j in m) for m, _ in found.models_[:2]]
     assert models["probability"].tolist() == [p for _, p in found.models_[:2]]
+    with pytest.raises(TypeError, match="did you mean 'n'"):
+        found.plot.inclusion(top=5)
     pictures = [getattr(found.plot, name)() for name in ("inclusion", "coefficients", "sizes")]
     assert pictures[0].get_yticklabels()[-1].get_text() == summary.index[0]
     assert found.plot.models(n=3).get_yticklabels()[0].get_text() == f"{found.models_[0][1]:.2g}"

@@ -347,7 +347,7 @@ def test_another_target_is_refused(store):
         (dense(6, seed=1, scale=0.4), "with other parameters"),
         (dense(5), r"this is Ising\(5 sites.*it was Ising\(6 sites"),
         (Potts(np.zeros((6, 6)), np.zeros((6, 2))), r"this is Potts"),
-        (TARGET.condition({0: 1}), "this is .* 1 variables observed"),
+        (TARGET.condition({0: 1}), "this is .* 1 variable observed"),
     ):
         with pytest.raises(StoreError, match=f"is of another target: .*{text}"):
             GibbsSampler.resume(path, other)

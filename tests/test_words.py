@@ -97,6 +97,10 @@ KEYWORDS = {
     "SpikeSlabClassifier(C=1.0)": "'slab_sd'",
     "FunctionTarget(ones, length=3)": "'n_sites'",
     "FunctionTarget(ones, 3, vocab_size=4)": "'n_states'",
+    "FunctionTarget(ones, 3, cardinalities=[3] * 3)": "'n_states'",
+    "SpikeSlabClassifier(prior='g')": "'slab_sd'",
+    "FunctionTarget(ones, [3] * 3)": "n_states=[...]",
+    "exact.prepare(SPINS).marginals(grass='soaked')": "is a dict, as {'grass': ...}",
 }
 ATTRIBUTES = {
     "exact.query": "exact.marginals",
@@ -130,6 +134,8 @@ ATTRIBUTES = {
     "sklsb.HiddenMarkovModel": "MarkovNetwork",
     "sklsb.EBM": "TorchTarget",
     "SPINS.J": "target.couplings",
+    "SPINS.sample": "sklsb.draw(target, n)",
+    "exact.prepare(SPINS).log_evidence": "log_partition(...)",
 }
 
 

@@ -36,3 +36,4 @@ __all__ = [
     "Network",
     "Sqrt",
 ]
+__dir__ = __all__.copy

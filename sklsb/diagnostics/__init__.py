@@ -30,4 +30,4 @@ __all__ = [
     "to_frame",
 ]
 
-__getattr__ = named_by(__name__)
+__getattr__, __dir__ = named_by(__name__), __all__.copy

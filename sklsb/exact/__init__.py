@@ -37,4 +37,4 @@ __all__ = [
     "transition_matrix",
 ]
 
-__getattr__ = named_by(__name__)
+__getattr__, __dir__ = named_by(__name__), __all__.copy

@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._words import Worded, worded
 from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns, value_rows
 from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
 from sklsb.exact.elimination.cost import Limits, check_limits, check_limits_kept
@@ -202,7 +203,7 @@ class _Engine:
         return _Sources(parts, ends, np.concatenate(constant), np.flatnonzero(struck))
 
 
-class Prepared:
+class Prepared(Worded):
     """Exact answers of one network, whose plan is made once; see `prepare`.
 
     Evidence is a mapping of variables to values, or to likelihoods, as for `Target.condition`.
@@ -234,6 +235,7 @@ class Prepared:
             self._target, self._entries = self._network("")._with_entries(entries), None
         return self._target
 
+    @worded
     def marginals(
         self, evidence: Evidence | None = None, variables: Sequence[Any] | None = None
     ) -> Marginals:
@@ -259,11 +261,13 @@ class Prepared:
             p = elimination.marginals()
         return Marginals(self._target, sites, p if variables is None else p[list(sites)])
 
+    @worded
     def log_partition(self, evidence: Evidence | None = None) -> float:
         """Return log Z given evidence: in a Bayesian network its log-probability."""
         with self._given(evidence) as (elimination, log_divisor):
             return elimination.log_sum + log_divisor
 
+    @worded
     def most_likely(self, evidence: Evidence | None = None) -> States:
         """Return a state of largest probability given evidence, of shape (n_sites,)."""
         with self._given(evidence, MAX) as (elimination, _):

@@ -17,3 +17,4 @@ __all__ = [
     "register",
     "write_result",
 ]
+__dir__ = __all__.copy

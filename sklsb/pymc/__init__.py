@@ -10,6 +10,7 @@ from sklsb.pymc.target import from_pymc
 from sklsb.pymc.variables import NEEDS_PYMC
 
 __all__ = ["DiscreteStep", "Structure", "from_pymc"]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

@@ -29,4 +29,4 @@ __all__ = [
     "sample_chains",
 ]
 
-__getattr__ = named_by(__name__)
+__getattr__, __dir__ = named_by(__name__), __all__.copy

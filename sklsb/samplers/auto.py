@@ -329,7 +329,7 @@ class _Choice:
         chains = {n: self._copies(s, k) for k, (n, s) in enumerate(self.samplers.items())}
         self.contest = Contest(chains, budget, self.short)
         if self.contest.sites.size:
-            with Progress(first.verbose, "race", budget, "ns") as progress:
+            with Progress(first.verbose, "race", budget) as progress:
                 self.contest.run(progress)
                 progress.end(f"{self.chosen} chosen")
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from sklsb._words import worded
 from sklsb.plot import axes_on
 
 
@@ -24,6 +25,7 @@ class Plots:
     def _first(self, n: int, standardized: bool = False) -> Any:
         return self._model.summary(standardized).head(n).iloc[::-1]
 
+    @worded
     def inclusion(self, ax: Any = None, n: int = 30) -> Any:
         """Plot the largest inclusion probabilities with two standard errors."""
         ax, frame = axes_on(ax), self._first(n)

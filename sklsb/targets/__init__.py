@@ -24,6 +24,7 @@ __all__ = [
     "VariableSelection",
     "from_pymc",
 ]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:

@@ -585,7 +585,8 @@ class Conditioned(Target):
         self._inner = target.observing(sites)
 
     def __repr__(self) -> str:
-        return f"{self.target!r} with {self.sites.size} variables observed"
+        n = self.sites.size
+        return f"{self.target!r} with {n} variable{'s' * (n != 1)} observed"
 
     def __getattr__(self, name: str) -> Any:
         target = self.__dict__.get("target")

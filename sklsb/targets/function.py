@@ -182,6 +182,8 @@ class FunctionTarget(Target):
         if vectorized not in (None, True, False):
             raise TypeError(f"vectorized is {vectorized!r:.100}; give True, False or None.")
         self.function = log_prob
+        if np.ndim(n_sites):
+            raise TypeError(f"n_sites is {n_sites!r:.100}; give an integer, and n_states=[...].")
         n_sites = integer(n_sites, "n_sites", 0, np.iinfo(np.int32).max)
         self.shape, self.dims = check_shape(shape, dims, n_sites)
         self._labels = check_names(names, n_sites)

@@ -25,3 +25,4 @@ __all__ = [
     "check_target",
     "measured_matrix",
 ]
+__dir__ = __all__.copy

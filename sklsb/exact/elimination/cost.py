@@ -81,6 +81,11 @@ class EliminationCost(NamedTuple):
     ways: float = 1.0
     n_tables: int = 0
 
+    def __repr__(self) -> str:
+        given = self._asdict().items()
+        shown = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in given)
+        return f"EliminationCost({', '.join(shown)})"
+
     @property
     def fits(self) -> bool:
         return fits(self, Limits.by_default(MAX_WORK / self.ways))

@@ -124,6 +124,9 @@ class Run(DrawWarnings):
 
     # ----------------------------------------------------------------- what it is
 
+    def __repr__(self) -> str:
+        return f"Run({len(self.ensemble)} chains on {self.target!r:.200})"
+
     @property
     def x(self) -> States:
         """Present state of each chain, shape (n_chains, n_sites); a copy."""
