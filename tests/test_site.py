@@ -222,6 +222,20 @@ SEARCHES = {
     "interrupt": "long_runs",
     "effective sample size": "am_i_right",
     "variable elimination": "exact",
+    "normalizing constant": "exact",
+    "dummy variables": "classes",
+    "cross-validation": "classes",
+    "metropolis": "samplers",
+    "out of memory": "limits_computing",
+    "multimodal": "am_i_right",
+    "custom likelihood": "target_function",
+    "discrete latent": "mixed",
+    "numpyro": "mixed",
+    "windows": "install",
+    "license": "contributing",
+    "github": "contributing",
+    "changelog": "contributing",
+    "release notes": "contributing",
 }
 
 
