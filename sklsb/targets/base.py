@@ -595,6 +595,25 @@ class Conditioned(Target):
         said = f"a target with evidence has no {name!r}, but that without has"
         raise AttributeError(f"{said}; call it before condition(...)", name=name, obj=None)
 
+    cardinalities = of_target("cardinalities")
+    coords = of_target("coords")
+    graph = of_target("graph")
+    _plain = of_target("_plain")
+    _labels = of_target("_labels")
+    _beta = of_target("_beta")
+    _vartype = of_target("_vartype")
+    _may_change = of_target("_may_change")
+    _look = of_target("_look")
+    _linear = of_target("_linear")
+    _is_binary = of_target("_is_binary")
+    _torch_model = of_target("_torch_model")
+    layers = of_target("layers")
+    _pairwise = of_target("_pairwise")
+    _has_factors = of_target("_has_factors")
+    _trusts_factors = of_target("_trusts_factors")
+    _joint_zeros = of_target("_joint_zeros")
+    _log_prob_size = of_target("_log_prob_size")
+
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
         return self.target._is_single_given(self.sites, self.observed)
@@ -709,11 +728,3 @@ class Conditioned(Target):
             for site, place in zip(self.sites.tolist(), places.tolist(), strict=True)
         ]
         return [*given, *evidence]
-
-
-for _unchanged in (
-    *("cardinalities", "coords", "graph", "layers", "_plain", "_labels", "_look", "_may_change"),
-    *("_beta", "_vartype", "_linear", "_is_binary", "_torch_model", "_pairwise"),
-    *("_has_factors", "_trusts_factors", "_joint_zeros", "_log_prob_size"),
-):
-    setattr(Conditioned, _unchanged, of_target(_unchanged))
