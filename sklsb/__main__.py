@@ -51,7 +51,8 @@ def _sayer(args: argparse.Namespace) -> Callable[[str], None]:
 def _write_table(place: str | Path, table: Any) -> None:
     """Write a data frame as lines with commas."""
     file = sys.stdout if place == _STANDARD else place
-    table.to_csv(file, index=False, na_rep="nan", lineterminator="\r\n")
+    form: Any = {"na_rep": "nan", "lineterminator": "\r\n", "compression": None}
+    table.to_csv(file, index=False, **form)
 
 
 # ----------------------------------------------------------------- models
@@ -66,11 +67,12 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     for word in words:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name
-        given: Any = _likelihoods(value) or value
+        given: Any = value
         try:
             site = evidence.site_called(target, names, variable, "evidence names the variable")
-            if value in map(str, evidence.names_of_values(target, site)):
-                given = value  # what is a value's name is no list of likelihoods
+            # What is a value's name is no list of likelihoods.
+            if value not in map(str, evidence.names_of_values(target, site)):
+                given = _likelihoods(value) or value
             evidence.weights_of(target, {variable: given})
         except ValueError as error:
             if "," in value and "=" in value:
@@ -87,15 +89,18 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
 
 def _likelihoods(text: str) -> dict[str, float]:
     """Return the numbers by value of VALUE:LIKELIHOOD,...; nothing if it is something else."""
-    found = {}
+    found = dict[str, float]()
     for part in text.split(","):
         name, sign, number = part.rpartition(":")
         try:
-            found[name] = float(number)
+            likelihood = float(number)
         except ValueError:
             return {}
         if not sign:
             return {}
+        if name in found:
+            raise CommandError(f"{text!r} gives the value {name!r} twice; keep one.")
+        found[name] = likelihood
     return found
 
 

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -77,9 +78,13 @@ def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
 
 
 def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
-    advice = [f"did you mean {ours}?" for ours, theirs in _ATTRIBUTES if name in theirs]
+    names = {*names}
+    meant = [ours for ours, theirs in _ATTRIBUTES if name in theirs]
+    if "log_prob" in names:  # not all targets have couplings
+        meant = [m for m in meant if not m.startswith("target.") or re.split(r"\W", m)[1] in names]
+    advice = [f"did you mean {ours}?" for ours in meant]
     if not name.startswith("_"):
-        public = (one for one in names if not one.startswith("_"))
+        public = sorted(one for one in names if not one.startswith("_"))
         advice += filter(None, [did_you_mean(name, public, 0.65).strip()])
     # Without an object Python adds no suggestion of its own.
     return AttributeError("; ".join([said, *advice[:1]]), name=name, obj=None)

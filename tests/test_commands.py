@@ -279,6 +279,8 @@ def test_likelihoods_as_evidence(files, capsys):
     np.testing.assert_allclose(io.read_result("m")[0], p["rain"], rtol=1e-6)
     code, _, told = run(capsys, *words, "--observe", "wet=yes:0.9")
     assert (code, "likelihoods of 1 of 2 values" in told) == (1, True)
+    code, _, told = run(capsys, *words, "--observe", "wet=yes:0.9,no:1,yes:0.2")
+    assert (code, "gives the value 'yes' twice; keep one" in told) == (1, True)
     code, _, told = run(capsys, *words, "--observe", "wet=yess:0.9,no:1")
     assert (code, "did you mean 'yes'?" in told) == (1, True)
     (files / "colon.bif").write_text(

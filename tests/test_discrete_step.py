@@ -16,6 +16,7 @@ from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 pm = pytest.importorskip("pymc", reason="PyMC is optional, and needs Python 3.12 or later")
 import pytensor  # noqa: E402
 import pytensor.tensor as pt  # noqa: E402
+from pymc.blocking import DictToArrayBijection  # noqa: E402
 from pymc.step_methods.state import equal_dataclass_values  # noqa: E402
 
 from sklsb.pymc import DiscreteStep, moves  # noqa: E402
@@ -759,6 +760,27 @@ def test_values_at_which_log_p_is_no_number_are_told():
             DiscreteStep().with_nuts()
         with pytest.raises(TypeError, match="'z' is discrete; give with_nuts continuous"):
             DiscreteStep().with_nuts([z])
+
+
+def test_a_gradient_sees_no_element_that_is_not_taken():
+    """Distances of pairs: the root has no derivative at 0, which each has from itself."""
+    i, j = (np.tile(k, 5) for k in np.triu_indices(3, 1))
+    with pm.Model() as model:
+        place = pm.Normal("place", 0, 2, shape=(3, 2), initval=[[0, 0], [1, 0.5], [-1, 2]])
+        z = pm.Bernoulli("z", 0.3, shape=i.size)
+        square = ((place[:, None] - place[None]) ** 2).sum(-1)
+        pm.Normal("y", pt.sqrt(square[i, j]) + z, 0.3, observed=np.arange(15.0) / 5)
+        nuts, _ = DiscreteStep([z]).with_nuts().methods
+        at_0 = {"place": np.zeros((3, 2)), "z": np.zeros(15, dtype=int)}
+        with pytest.warns(SamplerWarning, match="gradient of log p .* is not finite at initial"):
+            DiscreteStep([z]).with_nuts(initial_point=at_0)
+    point = {"place": model.initial_point()["place"]}
+    x = DictToArrayBijection.map(point)
+    slope = nuts._logp_dlogp_func(x)[1]
+    for k, own in enumerate(slope):
+        ends = [x._replace(data=x.data + h * np.eye(6)[k]) for h in (-1e-5, 1e-5)]
+        low, high = (nuts._logp_dlogp_func(end)[0] for end in ends)
+        assert own == pytest.approx((high - low) / 2e-5, rel=1e-5, abs=1e-4)
 
 
 def test_blocks_that_cannot_be_summed_out():

@@ -76,25 +76,44 @@ def test_exp_has_exact_ends():
 
 
 @uncached
-def _rough_sigmoid(x, out):
+def _rough_exp(x, out):
     for k in range(x.size):
-        out[k] = numeric.rough_sigmoid(x[k])
+        out[k] = numeric.rough_exp(x[k])
 
 
-def test_the_rough_sigmoid_is_within_its_bound():
-    x = np.concatenate(
-        [
-            np.linspace(-100, 100, 400_001),
-            np.random.default_rng(0).normal(size=100_000),
-            [0.0, 80.0, -80.0, 709.0, -709.0, 1e300, -1e300, math.inf, -math.inf],
-        ]
-    )
-    found = np.empty(x.size)
+def test_rough_exponentials_are_within_their_bound():
+    ends = [0.0, 80.0, -80.0, 709.0, -709.0, 3e38, -3e38, math.inf, -math.inf]
+    normal = np.random.default_rng(0).normal(size=100_000)
+    x = np.concatenate([np.linspace(-100, 100, 400_001), normal, ends]).astype(np.float32)
+    found = np.empty(x.size, dtype=np.float32)
     with np.errstate(all="ignore"):  # as compiled
-        _rough_sigmoid(x, found)
-    assert np.abs(found - expit(x)).max() < 1e-5
-    # Twice that, and the rounding of a number in [0, 1) to float32, decides nothing.
-    assert chromatic._CLOSE > 1e-5 + 2.0**-24
+        _rough_exp(x, found)
+    odds = np.exp(np.clip(x.astype(np.float64), -80.0, 80.0))
+    assert np.abs(found / odds - 1.0).max() < 1e-5
+    assert (
+        np.abs(found / (1.0 + found.astype(np.float64)) - expit(x.astype(np.float64))).max() < 1e-5
+    )
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 100.0, 1e4, 1e6, 1e9])
+def test_what_rough_numbers_decide_is_decided_as_by_exact_ones(size):
+    """Those that are close to the probability, but not close enough to be looked at again."""
+    rng = np.random.default_rng(int(size))
+    log_odds = rng.normal(size=2000) + (size * rng.normal(size=2000)).astype(np.float32)
+    log_odds[:1000] = rng.normal(scale=3.0, size=1000)
+    rough = log_odds.astype(np.float32) * np.float32(1.0 + 2.0**-23)  # a rounding more
+    close = chromatic._CLOSE + 1e-6 * np.abs(log_odds).max()
+    p = expit(log_odds)
+    u = np.clip(p + close * rng.uniform(-3.0, 3.0, size=p.size), 0.0, 1.0 - 2.0**-53)
+    odds = np.empty(p.size, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        _rough_exp(rough, odds)
+    number = (np.floor(u * 2.0**24) * 2.0**-24).astype(np.float32)
+    whole = np.float32(1.0) + odds
+    gap = number * whole - odds
+    sure = np.abs(gap) >= np.float32(close) * whole
+    np.testing.assert_array_equal(gap[sure] < 0.0, (u < p)[sure])
+    assert sure[:1000].mean() > 0.2 or close > 0.1
 
 
 # ----------------------------------------------------------------- conformance

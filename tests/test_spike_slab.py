@@ -570,6 +570,14 @@ def test_duplicates_share_their_probability(noise):
     SpikeSlabRegressor(prior="independent", groups=[0, 1, 2, 3, 4, 3], random_state=0).fit(X, y)
 
 
+def test_many_near_copies_are_told_as_one():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(100, 1))
+    X = np.hstack([rng.normal(size=(100, 5)), z + 1e-3 * rng.normal(size=(100, 70))])
+    with pytest.warns(ModelWarning, match=r"and 65 more of X .* it is 1\.00 that at least one"):
+        SpikeSlabRegressor(random_state=0).fit(X, 2 * z[:, 0] + rng.normal(size=100))
+
+
 def test_two_supports_are_told_or_right():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(100, 40))

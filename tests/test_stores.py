@@ -398,6 +398,8 @@ def test_a_store_is_of_one_kind_of_draws(tmp_path, small_chunks):
     held.close()
     draw(sampler, 0, thin=2, store=path)
     assert open_draws(path).sizes["draw"] == 10
+    sampler.sample(0)
+    sampler.sample(2, thin=2, store=path)  # nothing has moved
     sampler.sample(1)
     with pytest.raises(StoreError, match="or they have moved since"):
         sampler.sample(10, thin=2, store=path)

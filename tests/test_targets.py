@@ -581,6 +581,7 @@ ERRORS = [
         r"sum \|couplings\| of site 0 is inf; it must be at most",
     ),
     (lambda: Ising.lattice(0.5), ValueError, r"field has shape \(\); a lattice needs"),
+    (lambda: Ising.lattice(np.eye(2)[0], "pm"), ValueError, "coupling is 'pm'; give numbers"),
     (lambda: Ising.lattice((4, 4)), ValueError, r"\(4, 4\), as shapes are; give np\.zeros\(\(4, 4"),
     (
         lambda: Ising.lattice(np.zeros((2, 3)), "gaussian"),
@@ -693,7 +694,7 @@ def test_shape_message_of_a_plain_graph_names_one_layout():
 def test_indicators_are_not_taken_for_states():
     target = FunctionTarget(lambda x: x.sum(-1), 3, 3, vectorized=True)
     ids = np.array([[0, 1, 2], [2, 2, 0]])
-    for one_hot in (np.eye(3)[ids], np.eye(3, dtype=int)):
+    for one_hot in (np.eye(3)[ids], np.eye(3, dtype=int)[ids], np.eye(3)):
         with pytest.warns(ModelWarning, match=r"indicators .* Give x\.argmax\(-1\); int8"):
             target.log_prob(one_hot)
     target.log_prob(np.eye(3, dtype=target.dtype))

@@ -157,12 +157,19 @@ def _places(node: Any) -> list[Any]:
     return list(np.broadcast_arrays(*places)) if known and leading else []
 
 
+def _all_taken(shape: Sequence[Any], places: Sequence[Any]) -> bool:
+    """Whether each element of an array is at one of the places."""
+    flags = np.zeros([int(n) for n in shape], dtype=bool)
+    flags[tuple(places)] = True
+    return bool(flags.all())
+
+
 def _of_whole(node: Any, taken: Any) -> tuple[Any, list[Any]]:
     """Return a function of elements as one of the array that they are from, if that is smaller."""
     array, places = next(taken[i] for i in node.inputs if i in taken)
     one, n = [m or np.inf for m in array.type.shape[: len(places)]], places[0].ndim
-    if np.prod(one) > places[0].size:
-        return None, []
+    if np.prod(one) > places[0].size or not _all_taken(one, places):
+        return None, []  # where elements are not taken, a function may have no gradient
     if isinstance(node.op, elemwise.CAReduce) and node.op.axis and min(node.op.axis) >= n:
         return node.op.clone(axis=[a - n + len(places) for a in node.op.axis])(array), places
     inputs = []

@@ -243,7 +243,8 @@ class DiscreteStep(BlockedStep):
         Warns
         -----
         SamplerWarning
-            If log p is NaN at some value of a site near ``initial_point``.
+            If log p is NaN at some value of a site near ``initial_point``, or its gradient with the
+            block summed out is not finite there.
 
         Examples
         --------
@@ -284,6 +285,13 @@ class DiscreteStep(BlockedStep):
         at = DictToArrayBijection.map({v.name: point[v.name] for v in variables})
         if not np.isfinite(f(at)[1]).all():  # log 0 has no gradient
             f = log_sum(block, own, other, self._never, variables, point)
+            if not (no_number.any() or np.isfinite(f(at)[1]).all()):
+                warn(
+                    "The gradient of log p with the block summed out is not finite at "
+                    "initial_point, where NUTS diverges. Give another initial_point, and look for "
+                    "functions without a derivative there, such as pm.math.sqrt at 0.",
+                    SamplerWarning,
+                )
         nuts = pm.NUTS(variables, model=model, initial_point=point, logp_dlogp_func=f, **options)
         return CompoundStep([nuts, self])
 

@@ -39,9 +39,9 @@ _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
 # Fewest draws with a column for an interval of its coefficient, 95 % of them.
 _FEWEST_DRAWS, _INTERVAL = 40, (0.025, 0.975)
-# Warn if among the first columns some as correlated as this share a probability: that of any of
-# them is above 1/2, and by so much above that of each.
-_N_COMPARED, _SAME, _MORE = 50, 0.995, 0.1
+# Warn if among the first columns, with so many entries, some as correlated as this share a
+# probability: that of any of them is above 1/2, and by so much above that of each.
+_N_COMPARED, _MOST_ENTRIES, _SAME, _MORE = 1000, 1 << 24, 0.995, 0.1
 # Warn if a ridge regression explains at least this share of what ``coef_`` leave.
 _MUCH = 0.2
 
@@ -102,7 +102,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         """Refuse masked arrays, and labels of rows that X has in another order than y."""
         for name, value in {"y": y, **others}.items():
             refuse_mask(value, name)
-        if np.ndim(X) == 1 and getattr(y, "ndim", 1) == 2:
+        if len(getattr(X, "shape", ())) == 1 and len(getattr(y, "shape", ())) == 2:
             raise ValueError(
                 f"X has one dimension and y has shape {y.shape}: they may be swapped; "
                 "call fit(X, y)."
@@ -329,7 +329,8 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
     def _tell_if_shared(self, problem: Problem) -> None:
         """Warn of nearly equal columns, each of which seems less sure than any of them is."""
         share = self.inclusion_probabilities_[problem.free]
-        tops = np.argsort(-share, kind="stable")[:_N_COMPARED]
+        n_compared = max(50, min(_N_COMPARED, _MOST_ENTRIES // problem.n_data))
+        tops = np.argsort(-share, kind="stable")[:n_compared]
         part, unit = problem.part(tops), problem.unit_of[tops]
         part = part / np.maximum(np.linalg.norm(part, axis=0), 1e-300)
         alike = (np.abs(part.T @ part) >= _SAME) & (unit[:, None] != unit)
@@ -341,11 +342,12 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             columns = problem.free[tops[own]]
             any_in = float((np.diff(self._drawn()[:, columns].tocsr().indptr) > 0).mean())
             if any_in > max(0.5, share[tops[own]].max() + _MORE):
-                names = ", ".join(repr(self._names()[j]) for j in columns)
+                names = ", ".join(repr(self._names()[j]) for j in columns[:5])
+                more = f" and {columns.size - 5} more" if columns.size > 5 else ""
                 warn(
-                    f"columns {names} of X are nearly equal (correlations of {_SAME:g} or more), "
-                    f"so they share a probability: it is {any_in:.2f} that at least one is in the "
-                    "model. Leave all but one out, or give them one label in groups.",
+                    f"columns {names}{more} of X are nearly equal (correlations of {_SAME:g} or "
+                    f"more), so they share a probability: it is {any_in:.2f} that at least one is "
+                    "in the model. Leave all but one out.",
                     ModelWarning,
                 )
 

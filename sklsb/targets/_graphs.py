@@ -209,7 +209,8 @@ class GraphTarget(Target):
                 f"more sides. For a constant field give np.full({needed}, value)."
             )
         shape = values.shape[:n_axes]
-        if isinstance(field, tuple) and values.ndim == 1 and values.dtype.kind == "i":
+        are_sides = values.ndim == 1 and values.dtype.kind == "i" and (values > 1).all()
+        if isinstance(field, tuple) and are_sides:
             raise ValueError(
                 f"field is {field}, as shapes are; give np.zeros({field}), or a list for a chain."
             )

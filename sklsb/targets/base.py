@@ -460,8 +460,14 @@ class Target(Worded, ABC):
             allowed = f"{'(0, 1) or ' if self._is_binary else ''}{shown(self.values)}"
             raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {allowed}.")
         n = len(self.values)
-        is_square = given.shape[-2:] == (n, n) and n == self.n_sites > 2
-        if is_square and given.dtype != self.dtype and (np.sort(given) == np.eye(n)[-1]).all():
+        are_square = given.shape[-2:] == (n, n) and n == self.n_sites > 2
+        may_be = given.ndim > 2 or given.dtype.kind == "f"  # integers may list a few states
+        if (
+            are_square
+            and may_be
+            and given.dtype != self.dtype
+            and (np.sort(given) == np.eye(n)[-1]).all()
+        ):
             warn(
                 f"{name} looks like indicators (one-hot), but rows are read as states of zeros and "
                 f"a one. Give x.argmax(-1); {self.dtype}, the dtype of draws, says that states are "

@@ -306,7 +306,11 @@ def check_step(
     if isinstance(log_prob, Target):
         target = log_prob
     else:
-        sizes = [n_states] if isinstance(n_states, int | np.integer) else list(() if n_states is None else n_states)
+        sizes = (
+            [n_states]
+            if isinstance(n_states, int | np.integer)
+            else list(() if n_states is None else n_states)
+        )
         target = FunctionTarget(log_prob, len(sizes), n_states=sizes)
     x, p = exact.states(target).astype(np.int64), np.exp(log_probabilities(target))
     name = getattr(step, "__name__", type(step).__name__)

@@ -63,7 +63,7 @@ def run_burn_in(
     if "loop" in checkpoint.kept:
         made, draws, stats = checkpoint.kept["loop"]
     most = min(
-        at_once(MOST_NUMBERS, ensemble.rule.facts.n_uniforms),
+        at_once(MOST_NUMBERS, ensemble.n_numbers),
         thin * at_once(_MOST_HELD, n_chains * target.n_sites),
     )
 

@@ -414,7 +414,7 @@ class Run(DrawWarnings):
         rates = names.index("acceptance_rate") if "acceptance_rate" in names else None
         call = Call(target, n_chains, n, counters.n_draws, names)
         carry, done, accepted = observer.init(call), 0, 0.0
-        enough = watch.next <= 0 and watch.ends()  # then the chains do not change
+        enough = n == 0 or (watch.next <= 0 and watch.ends())  # then the chains do not change
         if not enough:
             ensemble.chains.moved[:] = False
             counters.begin(thin)
