@@ -59,6 +59,11 @@ def check_sums(package):
         tests.test_sums_over_sites_are_those_of_enumeration(tests.several_values, True)
 
 
+def check_gradient(package):
+    with steps() as tests:
+        tests.test_a_gradient_sees_no_element_that_is_not_taken()
+
+
 def check_places(package):
     with steps() as tests:
         tests.test_sums_over_sites_are_those_of_enumeration(tests.crowd, False)
@@ -146,6 +151,13 @@ MUTANTS = {
         "[a - n + len(places) for a in node.op.axis]",
         "node.op.axis",
         check_places,
+        ".",
+    ),
+    "functions of elements that are not taken": Mutant(
+        "pymc/graph.py",
+        " or not _all_taken(one, places)",
+        "",
+        check_gradient,
         ".",
     ),
     "no check of what was probed": Mutant(
