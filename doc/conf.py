@@ -23,11 +23,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "matplotlib.sphinxext.plot_directive",
+    "myst_parser",
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "formulas",
-    "markdown",
     "measured",
     "reference",
     "signatures",
@@ -77,7 +77,9 @@ sphinx_gallery_conf = {
     # Without torch its examples are shown but not run.
     "filename_pattern": r"/plot_" if has_torch else r"/plot_(?!dreamt_digits|torch_energy)",
 }
-suppress_warnings = ["config.cache"]  # sphinx-gallery's settings cannot be pickled by Sphinx
+# Settings of sphinx-gallery cannot be pickled; the title of a Markdown file is that of its page.
+suppress_warnings = ["config.cache", "myst.header"]
+myst_all_links_external = True
 
 # Copied without prompts and without what Python prints.
 copybutton_prompt_text = r">>> |\.\.\. "
