@@ -37,13 +37,12 @@ def next_segment(segment: int, size: int, seconds: float) -> int:
     return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
-def segments(n: int, unknown: bool, most: Callable[[], int] = lambda: sys.maxsize) -> Iterator[int]:
+def segments(n: int, slow: bool, most: Callable[[], int] = lambda: sys.maxsize) -> Iterator[int]:
     """Yield numbers of transitions that take about a tenth of a second, n in all.
 
-    Each is at most ``most()``; 0 ends them. The first is one transition if its cost is
-    ``unknown``, as of a function of the user.
+    Each is at most ``most()``; 0 ends them. The first is one transition if that may be ``slow``.
     """
-    segment = 1 if unknown else FIRST_SEGMENT
+    segment = 1 if slow else FIRST_SEGMENT
     while (size := min(segment, n, most())) > 0:
         began = time.perf_counter()
         yield size

@@ -13,6 +13,9 @@ def of_target(name: str, doc: str | None = None) -> Any:
     return property(attrgetter(f"target.{name}"), doc=doc)
 
 
+_MANY = 1 << 16
+
+
 @dataclass(frozen=True)
 class Offers:
     """What a target offers to those who want more than log p; see `Target.offers`."""
@@ -36,6 +39,11 @@ class Offers:
     class_view = of_target("_class_view", "Return arrays for sweeps by colour if faster; or None.")
     torch_model = of_target("_torch_model", "Return log p with its gradient, or a TypeError.")
     look = of_target("_look", "Look at a function of the user before a fit, or ``again`` later.")
+
+    @property
+    def may_be_slow(self) -> bool:
+        """Whether a transition may take long: of a user's function, or many variables."""
+        return self.may_change or self.target.n_sites > _MANY
 
     @property
     def n_moves(self) -> int:

@@ -75,7 +75,7 @@ def run_burn_in(
         progress(made * n_chains)
         if start_with is not None and "loop" not in checkpoint.kept:
             ensemble.start(start_with)
-        for size in segments(n - made, target.offers.may_change, lambda: most):
+        for size in segments(n - made, target.offers.may_be_slow, lambda: most):
             drawing = Drawing(thin, made % thin, made // thin)
             room, shape = drawing.room(size), (n_chains, drawing.count(size))
             x, stats_of_x = np.empty((*shape, target.n_sites), target.dtype), np.empty((*shape, 2))

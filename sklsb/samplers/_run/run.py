@@ -443,7 +443,7 @@ class Run(DrawWarnings):
         self.watch = watch  # other threads may look
         try:
             with ensemble.threads(), line as progress:
-                for size in segments(until(n), target.offers.may_change, at_most):
+                for size in segments(until(n), target.offers.may_be_slow, at_most):
                     if not ensemble.make_ahead(size, until(min(n, watch.next)), going_on):
                         break
                     room = counters.drawing.count(size)

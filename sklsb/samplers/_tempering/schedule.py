@@ -57,7 +57,7 @@ def run_scans(
 ) -> None:
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
     nowhere = no_draws(ladders.chains)
-    for size in segments(n_scans - made, ladders.target.offers.may_change):
+    for size in segments(n_scans - made, ladders.target.offers.may_be_slow):
         ladders.run(size, Drawing(), *nowhere)
         made += size
         tick()
