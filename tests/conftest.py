@@ -36,3 +36,12 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@pytest.fixture
+def one_segment(monkeypatch):
+    """Make the first transitions of a call in one segment, whatever their cost may be."""
+    from sklsb._system.progress import segments
+    from sklsb.samplers._run import run
+
+    monkeypatch.setattr(run, "segments", lambda n, _, most: segments(n, False, most))

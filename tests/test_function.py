@@ -27,14 +27,12 @@ from sklsb import (
     exact,
     testing,
 )
-from sklsb._system.progress import segments
 from sklsb.exceptions import (
     FrozenSitesWarning,
     InterruptedWarning,
     SamplerWarning,
     TemperingWarning,
 )
-from sklsb.samplers._run import run as _run
 from sklsb.targets import function
 from sklsb.testing._samplers import check_kept
 
@@ -544,9 +542,7 @@ def test_a_failure_in_fit_is_raised(name, n_jobs):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs, monkeypatch):
-    # All transitions in one segment, though the cost of the function is unknown.
-    monkeypatch.setattr(_run, "segments", lambda n, _, most: segments(n, False, most))
+def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs, one_segment):
     action, error, message = FAILURES[name]
     f = Failing(action)
     sampler = fit(FunctionTarget(f, D), n_jobs=n_jobs)

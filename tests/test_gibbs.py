@@ -740,7 +740,7 @@ def fails_where_all_are_one(x):
     return 1.5 * x.sum()
 
 
-def test_a_compiled_function_that_fails_in_the_middle_of_a_block():
+def test_a_compiled_function_that_fails_in_the_middle_of_a_block(one_segment):
     target = FunctionTarget(agreements, 6)
     target.function = fails_where_all_are_one  # random states may fail, in the trial
     sampler = GibbsSampler(block_size=3, n_burn_in=0, n_chains=1, random_state=0)

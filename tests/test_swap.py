@@ -406,7 +406,7 @@ def test_evaluations():
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 8, 23])
-def test_an_error_in_a_function(nth):
+def test_an_error_in_a_function(nth, one_segment):
     f = Counting()
     target = FunctionTarget(f, 5, 5, vectorized=False, initial_state=np.arange(5))
     sampler = fitted(target)
