@@ -46,6 +46,7 @@ autosummary_generate = True
 autodoc_typehints = "none"  # they are in the docstrings
 toc_object_entries_show_parents = "hide"
 autosummary_ignore_module_all = False
+autosummary_imported_members = True  # dir() of modules lists what is public, without __all__
 # scikit-learn documents its own methods, some of which refer to pages of its manual; and Python
 # those of tuples.
 autodoc_default_options = {
