@@ -654,3 +654,30 @@ def test_draws_and_marginals_of_other_names_are_refused():
     unnamed = MarkovNetwork([2, 2], network.factors)
     assert diagnostics.to_frame(drawn, unnamed).shape == (100, 4)
     assert float(diagnostics.to_frame(exact.marginals(unnamed), network)["p"][1]) == 0.02
+
+
+def test_draws_in_other_numbers_or_another_order_of_sites_are_refused():
+    grid = Ising.lattice(np.arange(6.0).reshape(2, 3), 0.2)
+    drawn = exact.sample(grid, 100, random_state=0)
+    functions = (
+        diagnostics.marginals,
+        diagnostics.to_frame,
+        diagnostics.disagreement,
+        lambda draws, target: diagnostics.expectation(draws, "sum", target),
+        lambda draws, target: diagnostics.expectation(draws, lambda x: x[:, 0, 0], target),
+    )
+    for changed, match in (
+        (drawn.assign(x=drawn.x > 0), r"draws\['x'\]\[0, \d+, \d\] is False; every variable"),
+        (drawn.assign(x=(drawn.x + 1) // 2), r"is 0; every variable of this target takes one of"),
+        (drawn.isel(row=[1, 0]), "other names, or in another order: row"),
+        (drawn.isel(col=slice(None, None, -1)), "other names, or in another order: col"),
+    ):
+        for function in functions:
+            with pytest.raises(ValueError, match=match):
+                function(changed, grid)
+    with pytest.raises(ValueError, match=r"x\[5\] is 0; every variable"):
+        grid.log_prob([[1, 1, 1], [1, 1, 0]])
+    binary = Ising.from_binary(np.zeros((2, 2)), [1.0, 2.0])
+    drawn = exact.sample(binary, 100, random_state=0)
+    flags = drawn.assign(x=drawn.x > 0)  # called 0 and 1, so they mean the same
+    assert diagnostics.marginals(flags, binary).equals(diagnostics.marginals(drawn, binary))

@@ -384,20 +384,23 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
             f"{dict(zip(target.dims, target.shape, strict=True))}."
         )
     check_same_names(draws, target, "draws")
-    return x.values.reshape(*x.shape[:2], target.n_sites)
+    flat = x.values.reshape(*x.shape[:2], target.n_sites)
+    return target.check_states(flat, "draws['x']")
 
 
 def check_same_names(found: xr.Dataset, target: Target, what: str) -> None:
     """Refuse draws or marginals of variables, or values, of other names or in another order.
 
-    Without names, which are numbers by position then, they fit all.
+    Without names, which are numbers by position then, they fit all but the same in another order.
     """
     own = xr.Dataset(coords=target.coords | value_coords(target))
     for name in {*target.dims, "state_name"} & {*own.coords} & {*found.coords}:
         ours, theirs = (part[name].values.astype(str) for part in (own, found))
         places = np.arange(len(ours)).astype(str)
         pairs = (ours, theirs), (ours, places), (theirs, places)
-        if not any(np.array_equal(one, other) for one, other in pairs):
+        same = np.array_equal(ours, theirs)
+        moved = not same and np.array_equal(np.sort(ours, axis=None), np.sort(theirs, axis=None))
+        if moved or not any(np.array_equal(one, other) for one, other in pairs):
             raise ValueError(
                 f"{what} and target have other names, or in another order: {name} is "
                 f"{theirs.tolist()!r:.200} and {ours.tolist()!r:.200}; give what is of this target."

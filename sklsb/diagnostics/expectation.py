@@ -1,6 +1,5 @@
 """Means, variances and other functions of means, of draws with errors or exact."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb.diagnostics.batches import batch_errors
-from sklsb.diagnostics.draws import CALLED, as_draws, called, check_same_names
+from sklsb.diagnostics.draws import CALLED, as_draws, called, states_of
 from sklsb.diagnostics.reweighting import reweighted
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import site_called, sites_by_name, value_name
@@ -183,15 +182,10 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             f"draws has {sorted(map(str, draws.variables))}, and function is {function!r}; give "
             "one of these that has a number for each draw, or draws with their states x."
         )
-    chains = draws["x"].values.astype(np.int64)
-    n_sites = math.prod(chains.shape[2:])
-    if isinstance(target, Target) and target.n_sites != n_sites:
-        raise ValueError(
-            f"draws has states of {n_sites} variables, and target is {target!r:.200}, with "
-            f"{target.n_sites}; give the target that was sampled."
-        )
+    chains = draws["x"].values
     if isinstance(target, Target):
-        check_same_names(draws, target, "draws")
+        chains = states_of(draws, target).reshape(chains.shape)
+    chains = chains.astype(np.int64)
     kind = called(target) if isinstance(target, Target) else draws.attrs.get(CALLED, "")
     if target is None and kind == "numbers" and (name == "sum" or callable(name)):
         raise ValueError(

@@ -490,7 +490,7 @@ class Target(Worded, ABC):
             said = f"{shown((0, 1))}, or {shown(values)}" if self._is_binary else shown(values)
             missing = "; drop or fill what is missing" if np.isnan(states[where]) else ""
             raise ValueError(
-                f"{name}[{', '.join(map(str, where))}] is {given[where]}; "
+                f"{name}[{', '.join(map(str, where))}] is {given.reshape(states.shape)[where]}; "
                 f"{which} takes one of the values {said}{missing}."
             )
         return states.astype(self.dtype)
