@@ -154,8 +154,8 @@ MUTANTS = {
     ),
     "a derivative that forgets the evidence": Mutant(
         "exact/sensitivity.py",
-        "(ratio * a - p * b) / z",
-        "ratio * a / z",
+        "np.exp(a - log_z) - np.exp(log_p + b - log_z)",
+        "np.exp(a - log_z)",
         check_sensitivity,
         "derivatives",
     ),

@@ -135,6 +135,16 @@ def test_the_likeliest_values_of_some_variables():
     assert differs, "it is not what the likeliest state says of them"
 
 
+def test_sensitivity_of_many_observations_that_contradict_each_other():
+    n, p = 1200, np.array([[0.9, 0.1], [0.2, 0.8]])  # products of 0.1 and 0.2 are below 1e-308
+    seen = np.arange(n) % 2
+    factors = [((0,), [0.5, 0.5])] + [((0, i + 1), p if seen[i] else p[::-1]) for i in range(n)]
+    network = MarkovNetwork([2] * (n + 1), factors)
+    found = exact.prepare(network).sensitivity({0: 1}, {i + 1: 0 for i in range(n)})
+    np.testing.assert_allclose(found[0], [-0.5, 0.5])  # 1/2 each, as all entries cancel
+    np.testing.assert_allclose(found[1], [[-0.25 / 0.2, 0], [0.25 / 0.9, 0]])
+
+
 def test_sensitivity_against_finite_differences():
     n = 0
     for network, evidence, weights in possible(n=40):

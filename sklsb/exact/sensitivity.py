@@ -80,44 +80,44 @@ def derivatives(
             f"the tables to be passed have 2**{tree.log2_work:.1f} entries in all, and the limits "
             f"given to prepare allow 2**{most:.1f}; zeros save nothing here. Raise them."
         )
-    z, of_z, log_scale = _passes(factors, tree, evidence)
-    if not z:
+    log_z, of_z = _passes(factors, tree, evidence)
+    if np.isneginf(log_z):
         raise NoStateError("the evidence has probability zero; check it.")
-    z_q, of_z_q, log_scale_q = _passes(factors, tree, {**query, **evidence})
-    ratio = np.exp(log_scale_q - log_scale)
-    p = z_q / z * ratio
-    return [(ratio * a - p * b) / z for a, b in zip(of_z_q, of_z, strict=True)]
+    log_z_q, of_z_q = _passes(factors, tree, {**query, **evidence})
+    log_p = log_z_q - log_z
+    return [
+        np.exp(a - log_z) - np.exp(log_p + b - log_z) for a, b in zip(of_z_q, of_z, strict=True)
+    ]
 
 
+@np.errstate(divide="ignore")
 def _passes(
     factors: Sequence[Factor], tree: BucketTree, weights: Weights
-) -> tuple[float, list[Array], float]:
-    """Return Z and its derivatives by all entries, all divided by the exponential of a number.
+) -> tuple[float, list[Array]]:
+    """Return logarithms of Z and of its derivatives by all entries.
 
-    Nothing is divided by a table, so zeros do no harm. Each message is divided by its largest
-    entry.
+    Nothing is divided by a table, so zeros do no harm.
     """
     n, place = len(tree.order), {v: i for i, v in enumerate(tree.order)}
     tables = [*factors, *(Factor((v,), weights[v]) for v in weights)]
+    tables = [Factor(scope, np.log(table)) for scope, table in tables]
     inside: list[list[int]] = [[] for _ in range(n + 1)]  # of each bucket, and of no variable
     for f, (scope, _) in enumerate(tables):
         inside[min((place[v] for v in scope), default=n)].append(f)
-    sent, scales = len(tables), np.ones(n)
+    sent = len(tables)
     for i, v in enumerate(tree.order):
-        clique = np.ones(tree.sizes[[v, *tree.axes[i]]])
+        clique = np.zeros(tree.sizes[[v, *tree.axes[i]]])
         for f in inside[i]:
-            clique *= spread_over((v, *tree.axes[i]), tables[f])
-        message = clique.sum(axis=0)
-        scales[i] = message.max() or 1.0
+            clique += spread_over((v, *tree.axes[i]), tables[f])
         inside[tree.parent[i]].append(len(tables))
-        tables.append(Factor(tree.axes[i], message / scales[i]))
-    derivative = [np.zeros_like(table) for _, table in tables]
-    _share((), inside[n], tables, derivative, np.ones(()))
+        tables.append(Factor(tree.axes[i], np.logaddexp.reduce(clique, axis=0)))
+    derivative = [np.empty(np.shape(table)) for _, table in tables]
+    _share((), inside[n], tables, derivative, np.zeros(()))
     for i in range(n - 1, -1, -1):
-        above = derivative[sent + i][np.newaxis] / scales[i]
+        above = derivative[sent + i][np.newaxis]
         _share((tree.order[i], *tree.axes[i]), inside[i], tables, derivative, above)
-    z = float(np.prod([tables[f].table for f in inside[n]]))
-    return z, derivative[: len(factors)], float(np.log(scales).sum())
+    log_z = float(sum(tables[f].table for f in inside[n]))
+    return log_z, derivative[: len(factors)]
 
 
 def _share(
@@ -127,16 +127,16 @@ def _share(
     derivative: Sequence[Array],
     above: Array,
 ) -> None:
-    """Add to the derivative by each table of a clique the product of all others."""
+    """Set the derivative by each table of a clique to the product of all others, in logarithms."""
     spread = [spread_over(axes, tables[f]) for f in members]
     before = [above]
     for table in spread:
-        before.append(before[-1] * table)
-    shape, after = before[-1].shape, np.ones(())
+        before.append(before[-1] + table)
+    shape, after = before[-1].shape, np.zeros(())
     for f, table, first in zip(members[::-1], spread[::-1], before[-2::-1], strict=True):
         scope = tables[f].scope
         gone = tuple(a for a, u in enumerate(axes) if u not in scope)
-        found = np.broadcast_to(first * after, shape).sum(axis=gone)
+        found = np.logaddexp.reduce(np.broadcast_to(first + after, shape), axis=gone)
         left = [u for u in axes if u in scope]
-        derivative[f][...] += found.transpose([left.index(u) for u in scope])
-        after = after * table
+        derivative[f][...] = found.transpose([left.index(u) for u in scope])
+        after = after + table
