@@ -81,11 +81,20 @@ def test_a_script_of_ones_own(name, tmp_path):
         assert "enumerated" not in {path.split("-")[0] for path in kept}
 
 
-def test_scripts_of_ones_own_as_plain_python(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["balancing_rounded_min.py", "observer_changes.py", "target_ring.py"],
+        # What they check is checked compiled below.
+        pytest.param(["objective_coming_back.py", "rule_metropolis.py"], marks=pytest.mark.slow),
+    ],
+    ids=["short", "long"],
+)
+def test_scripts_of_ones_own_as_plain_python(names, tmp_path):
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     each = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_name='__main__')"
-    found = run_python("-c", each, *(str(OUTSIDE / name) for name in SIZES), env=env)
-    assert found.splitlines() == [*SIZES.values()]
+    found = run_python("-c", each, *(str(OUTSIDE / name) for name in names), env=env)
+    assert found.splitlines() == [SIZES[name] for name in names]
     assert not list(tmp_path.rglob("*.nbc"))
 
 

@@ -213,7 +213,7 @@ def coverage(n_repetitions):
 
 
 def test_errors_cover():
-    assert 0.85 <= coverage(40) <= 1.0
+    assert 0.85 <= coverage(20) <= 1.0
 
 
 @pytest.mark.slow
@@ -309,12 +309,10 @@ def test_threads_do_not_matter():
 def test_units_do_not_matter_if_they_are_not_asked_to():
     X, y = data()
     Z = standardised(X)
+    plain = fitted(X, y, tol=0.1).inclusion_probabilities_
     for scale in (1e-200, 1e150):
-        np.testing.assert_allclose(
-            fitted(scale * X, y, tol=0.1).inclusion_probabilities_,
-            fitted(X, y, tol=0.1).inclusion_probabilities_,
-            atol=0.1,
-        )
+        found = fitted(scale * X, y, tol=0.1).inclusion_probabilities_
+        np.testing.assert_allclose(found, plain, atol=0.1)
     one, other = fitted(5.0 * Z - 3.0, y), fitted(Z, y, standardize=False)
     np.testing.assert_allclose(5.0 * one.coef_, other.coef_, atol=0.03)
 
@@ -368,9 +366,9 @@ def test_weights_of_classes_multiply_odds():
         np.testing.assert_allclose(draws[0] - draws[1], shift)
     # As if classes had been seen so often: the intercept is that of weighted likelihood, nearly.
     rng = np.random.default_rng(0)
-    Z = rng.normal(size=(4000, 2))
-    rare = rng.random(4000) < expit(-3.0 + Z[:, 0])
-    found = fitted(Z, rare, class_weight="balanced")
+    Z = rng.normal(size=(2000, 2))
+    rare = rng.random(2000) < expit(-3.0 + Z[:, 0])
+    found = fitted(Z, rare, class_weight="balanced", tol=0.05)
     sure = LogisticRegression(C=1e6, class_weight="balanced").fit(Z, rare)
     assert abs(found.intercept_[0] - sure.intercept_[0]) < 0.15
     counts = fitted(X, 3 * y, None, 3, class_weight={0: 2.0, 1: 2.0})
@@ -476,8 +474,8 @@ def test_few_data_are_told():
 
 
 def test_columns_that_separate_the_classes_are_told():
-    X, y = data(n=400)
-    rare, leak = np.zeros(400), y + np.linspace(-0.4, 0.4, 400)
+    X, y = data(n=200)
+    rare, leak = np.zeros(200), y + np.linspace(-0.4, 0.4, 200)
     rare[np.flatnonzero(y)[:2]] = 1.0
     frame = pd.DataFrame(X, columns=list("abcde"))
     match = "separated by column 'leak': .* slab_sd=10. Leave"
@@ -485,10 +483,10 @@ def test_columns_that_separate_the_classes_are_told():
         fitted(frame.assign(leak=-leak), y, slab_sd=10, tol=0.05)
     for kind in (np.asarray, sparse.csr_array):
         with pytest.warns(ModelWarning, match="separated by column 5: .* rare categories"):
-            found = fitted(kind(np.column_stack([X, rare])), y)
+            found = fitted(kind(np.column_stack([X, rare])), y, tol=0.05)
         assert found.summary().loc[5, "odds_ratio"] > 1000
     rare[np.flatnonzero(y == 0)[0]] = 1.0  # one row of the other class
-    fitted(np.column_stack([X, rare]), y)
+    fitted(np.column_stack([X, rare]), y, tol=0.05)
 
 
 def test_data_frames():
