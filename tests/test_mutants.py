@@ -87,10 +87,10 @@ def check_far_step(package):
 
 def check_sampler(package):
     *_, lazy = samplers(package)
-    package.testing.check_sampler(lazy, ising(package), n_draws=20)
+    package.testing.check_sampler(lazy, pair(package), n_draws=20)
     settings = {"pilot": False, "objective": "kl", "init": "uniform", "blocks": None}
     sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2, **settings)
-    package.testing.check_sampler(sampler, ising(package), n_draws=20)
+    package.testing.check_sampler(sampler, pair(package), n_draws=20)
 
 
 def check_numbers(package):
@@ -1130,7 +1130,7 @@ MUTANTS = {
         "            if name in carried:\n",
         "            if name in carried and name != 'offset':\n",
         check_sampler,
-        "what chains keep after pickle",
+        "what chains keep",
     ),
     "a copy without the rule that moved last": Mutant(
         STATE,

@@ -45,17 +45,39 @@ def test_import_loads_nothing_but_itself():
     assert not loaded & (unwanted | set(HEAVY))
 
 
-def test_fit_and_sample_load_nothing_heavy():
-    code = f"""
+LOADED = f"""
 import sys
 import numpy as np
 from sklsb import Ising, LSBSampler
-sampler = LSBSampler(n_chains=2, n_burn_in=50, random_state=0)
-sampler.fit(Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2))
+target = Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)
+sampler = LSBSampler(n_chains=2, n_burn_in=50, random_state=0).fit(target)
 sampler.to_datatree(sampler.sample(50))
 print("ok", *(name for name in {(*HEAVY, "tqdm", "IPython")!r} if name in sys.modules))
 """
-    assert run(code) == ["ok"]
+WITHOUT_TORCH = """
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+sys.meta_path.insert(0, NoTorch())
+LSBSampler("sqrt", n_burn_in=20, random_state=0).fit(target).sample(20)
+try:
+    LSBSampler("sqrt", fast=True, n_burn_in=20, random_state=0).fit(target)
+except ImportError as error:
+    assert "fast=True and TorchTarget need torch" in str(error), error
+    assert "pip install torch" in str(error), error
+    print("refused")
+from sklsb import TorchTarget
+try:
+    TorchTarget(lambda x: x.sum(1), 3)
+except ImportError as error:
+    assert "fast=True and TorchTarget need torch" in str(error), error
+    print("refused")
+"""
+
+
+def test_fit_and_sample_load_nothing_heavy_and_fast_without_torch_says_what_to_install():
+    assert run(LOADED + WITHOUT_TORCH) == ["ok", "refused", "refused"]
 
 
 MODULES = {
@@ -143,34 +165,6 @@ def test_without_pymc_an_error_says_what_to_install(monkeypatch):
     with pytest.raises(ImportError, match=r"sklsb\.pymc\.DiscreteStep needs PyMC, .*\[pymc\]\.$"):
         _ = sklsb.pymc.DiscreteStep
     assert sklsb.targets.from_pymc is sklsb.from_pymc is sklsb.pymc.from_pymc
-
-
-def test_fast_without_torch_says_what_to_install():
-    code = """
-import sys
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'")
-sys.meta_path.insert(0, NoTorch())
-import numpy as np
-from sklsb import Ising, LSBSampler
-target = Ising(np.zeros((3, 3)), 0.5)
-LSBSampler("sqrt", n_burn_in=20, random_state=0).fit(target).sample(20)
-try:
-    LSBSampler("sqrt", fast=True, n_burn_in=20, random_state=0).fit(target)
-except ImportError as error:
-    assert "fast=True and TorchTarget need torch" in str(error), error
-    assert "pip install torch" in str(error), error
-    print("refused")
-from sklsb import TorchTarget
-try:
-    TorchTarget(lambda x: x.sum(1), 3)
-except ImportError as error:
-    assert "fast=True and TorchTarget need torch" in str(error), error
-    print("refused")
-"""
-    assert run(code) == ["refused", "refused"]
 
 
 # ----------------------------------------------------------------- compiled functions
