@@ -762,6 +762,43 @@ def test_labels_of_rows_in_another_order_are_refused():
     )
 
 
+def test_series_of_columns_and_weights_are_read_by_their_labels():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 3)), columns=list("xyz"))
+    y, series = 0.3 * X["x"] + rng.normal(size=20), pd.Series
+
+    def fitted(weight=None, **parameters):
+        model = SpikeSlabRegressor(random_state=0, **parameters)
+        return model.fit(X, y, sample_weight=weight).inclusion_probabilities_.tolist()
+
+    prior, others, pair = [0.01, 0.5, 0.9], series({"z": 0.9, "y": 0.5}), list("hgh")
+    by_group = series({"g": 0.1, "h": 0.9})
+    for given, changed in (
+        ({"inclusion_prior": prior}, {"inclusion_prior": series(prior, list("xyz"))[::-1]}),
+        ({"inclusion_prior": prior}, {"inclusion_prior": series(prior)}),
+        (
+            {"inclusion_prior": [0.5, 0.9], "always": ["x"]},
+            {"inclusion_prior": others, "always": ["x"]},
+        ),
+        ({"groups": list("ghh")}, {"groups": series(list("hhg"), list("zyx"))}),
+        (
+            {"groups": pair, "inclusion_prior": [0.9, 0.1]},
+            {"groups": series(pair, list("zyx")), "inclusion_prior": by_group},
+        ),
+    ):
+        assert fitted(**given) == fitted(**changed)
+    with pytest.raises(
+        ValueError, match=r"inclusion_prior lacks \['x', 'y'\], has .* Give the label"
+    ):
+        fitted(inclusion_prior=series({"q": 0.1, "r": 0.2, "z": 0.3}))
+    with pytest.raises(TypeError, match="groups is a mapping"):
+        fitted(groups={"x": 1})
+    with pytest.raises(ValueError, match="X and sample_weight have the same labels of rows in"):
+        fitted(series(np.ones(20))[::-1])
+    with pytest.raises(ValueError, match="X and y have the same labels of rows in another"):
+        VariableSelection(X, y[::-1])
+
+
 def test_masks_and_text_are_refused():
     X, y = data()
     X = X[:, :3]

@@ -1,7 +1,6 @@
 """What the estimators share: parameters, the run of the chains, results by column."""
 
 import numbers
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -31,7 +30,14 @@ from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
 from sklsb.selection.problem import MOST_COLUMNS, Array, Inclusion, Ints, Problem
 from sklsb.selection.search import LONGEST, Search, estimate
-from sklsb.targets._checks import beta_parameters, n_threads, positive, refuse_mask
+from sklsb.targets._checks import (
+    beta_parameters,
+    n_threads,
+    positive,
+    refuse_mask,
+    refuse_other_rows,
+)
+from sklsb.targets._names import aligned, labels_of
 
 Model = tuple[int, ...]
 
@@ -99,7 +105,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
 
     def _refuse(self, X: Any, y: Any, **others: Any) -> None:
-        """Refuse masked arrays, and labels of rows that X has in another order than y."""
+        """Refuse masked arrays, and labels of rows that X has in another order."""
         for name, value in {"y": y, **others}.items():
             refuse_mask(value, name)
         if len(getattr(X, "shape", ())) == 1 and len(getattr(y, "shape", ())) == 2:
@@ -107,16 +113,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
                 f"X has one dimension and y has shape {y.shape}: they may be swapped; "
                 "call fit(X, y)."
             )
-        labelled = pd.Series | pd.DataFrame
-        if not (isinstance(X, labelled) and isinstance(y, labelled)) or X.index.equals(y.index):
-            return
-        if Counter(X.index) == Counter(y.index):
-            row = int(np.flatnonzero(X.index != y.index)[0])
-            raise ValueError(
-                f"X and y have the same labels of rows in another order: row {row} is "
-                f"{X.index[row]!r} in X and {y.index[row]!r} in y. Rows are read by position; give "
-                "y.loc[X.index], or y.to_numpy() if the positions are right."
-            )
+        refuse_other_rows(X, y=y, **others)
 
     def _check(self, X: Any) -> None:
         """Check the width of X, and parameters that need no data."""
@@ -150,8 +147,13 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         if len(together) > 1:
             raise ValueError(f"{' and '.join(together)} are given; give one of them.")
         if self.inclusion_prior is not None:
-            chance = np.asarray(self.inclusion_prior, dtype=np.float64)
-            if chance.shape == unit_of.shape and self.groups is None:
+            of_columns = self.groups is None and np.shape(self.inclusion_prior) == unit_of.shape
+            labels = self._names() if self.groups is None else self._groups().tolist()
+            if not of_columns:
+                labels = [labels[int((unit_of == unit).argmax())] for unit in range(n_units)]
+            chance = self._in_order(self.inclusion_prior, labels, "inclusion_prior")
+            chance = chance.astype(np.float64)
+            if of_columns:
                 chance = chance[unit_of >= 0]
             elif chance.shape not in ((), (n_units,)):
                 raise ValueError(
@@ -176,6 +178,16 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             )
         return Inclusion(chance=float(size) / n_units)
 
+    def _in_order(self, given: Any, labels: list[Any], name: str) -> NDArray[Any]:
+        """Return a Series in the order of labels; 0, 1, ... are positions."""
+        own = labels_of(given) or []
+        if any({*some} == {*range(len(some))} for some in (own, labels)):
+            labels = []
+        return np.asarray(aligned(given, labels or None, len(own), name)[0])
+
+    def _groups(self) -> NDArray[Any]:
+        return self._in_order(self.groups, self._names(), "groups")
+
     def _units(self) -> tuple[Ints, Ints, list[Ints]]:
         """Return the columns in ``always``, the unit of each column, and the columns by unit."""
         p, names = self.n_features_in_, self._names()
@@ -190,7 +202,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         fixed = np.unique(np.array(always, dtype=np.int64))
         if fixed.size == p:
             raise ValueError(f"always has all {p} columns; leave at least one to choose from.")
-        labels = np.arange(p) if self.groups is None else np.asarray(self.groups)
+        labels = np.arange(p) if self.groups is None else self._groups()
         if labels.shape != (p,):
             raise ValueError(
                 f"groups has shape {labels.shape}; give a label per column, ({p},). An encoder "

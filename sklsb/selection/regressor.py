@@ -66,11 +66,11 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         expected.
     inclusion_prior : array_like of shape (n_features,) or (n_groups,), optional
         Instead: prior probabilities by column (entries of ``always`` are ignored), or by group in
-        the order of their first column.
+        the order of their first column. A Series is read by the names of columns or groups.
     always : sequence of int or str, default=()
         Columns that are in every model, with a flat prior: projected out beforehand.
     groups : array_like of shape (n_features,), optional
-        Columns with the same label are included together.
+        Columns with the same label are included together. A Series is read by the names of columns.
     standardize : bool, default=True
         Whether ``slab_sd`` refers to columns divided by their standard deviations.
     n_chains : int, default=4

@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -118,6 +119,21 @@ def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule:
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(f"{name}[{', '.join(map(str, where))}] is {values[where]}; {rule}.")
+
+
+def refuse_other_rows(X: Any, **others: Any) -> None:
+    """Refuse labels of rows that X has in another order."""
+    for name, value in others.items():
+        if not (has(X, "iloc") and has(value, "iloc")) or X.index.equals(value.index):
+            continue
+        if Counter(X.index) == Counter(value.index):
+            row = next(i for i, label in enumerate(X.index) if label != value.index[i])
+            raise ValueError(
+                f"X and {name} have the same labels of rows in another order: row {row} is "
+                f"{X.index[row]!r} in X and {value.index[row]!r} in {name}. Rows are read by "
+                f"position; give {name}.loc[X.index], or {name}.to_numpy() if the positions are "
+                "right."
+            )
 
 
 def warn_if_classes(y: NDArray[Any]) -> None:

@@ -20,6 +20,7 @@ from sklsb.targets._checks import (
     positive,
     real_array,
     refuse,
+    refuse_other_rows,
     warn_if_classes,
 )
 from sklsb.targets._names import columns_of
@@ -160,6 +161,7 @@ class VariableSelection(Target):
     ):
         labels = _names(X)
         called = [repr(name) for name in labels]  # in errors
+        refuse_other_rows(X, y=y)
         columns, response = _check_data(X, y, called)
         warn_if_classes(response)
         self.n_samples, p = columns.shape
