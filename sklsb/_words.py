@@ -11,13 +11,31 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _table(text: str) -> list[tuple[str, list[str]]]:
-    rows = (row.split("<-") for row in text.split(";"))
-    return [(ours.strip(), theirs.split()) for ours, theirs in rows]
-
-
-# What parameters are called elsewhere, and what to write where a callable has no such parameter.
-_PARAMETERS = _table("""random_state <- seed random_seed rng key; n_jobs <- cores n_cores n_threads;
+# What things are called here and elsewhere: parameters, what to write, sentences that explain.
+_ROWS = """exact.marginals(target, evidence=...) <- query infer probability;
+exact.most_likely(target) <- map map_query mpe argmax; specific_heat <- heat_capacity;
+sklsb.plot.traces(draws) <- plot plot_trace; arviz.summary(draws) <- summary;
+exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z free_energy;
+arviz.rhat(draws) <- rhat r_hat gelman_rubin; sklsb.diagnostics.ess(draws) <- ess n_eff;
+sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain posterior trace;
+sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
+target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp log_prob;
+draws["lp"], which is minus the energy <- energies energies_ lp;
+sklsb.draw(target, n), or sampler.fit(target).sample(n) <- sample;
+log_partition(...), which with evidence is its log p too <- log_evidence;
+best_state_ <- ground_state ground_state_ best_energy_;
+sampler.betas_ <- temperatures_ temperatures; arviz.autocorr(draws) <- autocorr autocorrelation;
+inclusion_probabilities_ <- pip pip_ pips pips_ feature_importances_;
+summary(standardized=True) <- params pvalues odds_ratio odds_ratio_ odds_ratios odds_ratios_;
+MarkovNetwork <- BayesianNetwork DiscreteBayesianNetwork BayesianModel BayesNet FactorGraph MRF
+HiddenMarkovModel HMM DynamicBayesianNetwork;
+Ising <- SpinGlass BinaryQuadraticModel QUBO BQM; GibbsSampler <- Metropolis Gibbs MCMC;
+anneal <- SimulatedAnnealing SimulatedAnnealingSampler; ClusterSampler <- SwendsenWang Wolff;
+LSBSampler <- GibbsWithGradients GWG; ParallelTempering <- ReplicaExchange;
+TorchTarget <- EBM EnergyModel; RBM <- BernoulliRBM RestrictedBoltzmannMachine;
+sklsb.pymc.DiscreteStep, beside it <- NUTS HMC;
+exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree belief_propagation;
+random_state <- seed random_seed rng key; n_jobs <- cores n_cores n_threads;
 n <- draws n_draws num_draws samples n_samples num_samples num_reads size n_steps n_iter top;
 n_chains <- chains num_chains n_walkers nwalkers; verbose <- progressbar progress_bar progress;
 n_burn_in <- tune n_tune warmup num_warmup burn burnin burn_in discard; periodic <- pbc boundary;
@@ -31,8 +49,7 @@ field <- h bias biases linear external_field;
 n_states <- q n_values num_states n_categories num_classes n_classes vocab_size n_colors
 cardinalities;
 n_sites <- n n_variables num_variables dim ndim size length n_spins;
-evidence <- observed given; thin <- thinning thin_by""")
-_ELSEWHERE = _table("""
+evidence <- observed given; thin <- thinning thin_by;
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
 sampler.sample(n) makes n draws. <- n; ParallelTempering() finds its temperatures. <- n_replicas;
 temperatures belong to ParallelTempering(betas=...). <- betas;
@@ -43,30 +60,12 @@ field has one entry for each value, along its last axis. <- n_states;
 a lattice has the shape of its field, such as np.zeros(shape). <- shape;
 other lattices are graphs, as of networkx: Ising(graph). <- lattice kind geometry neighbors;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
-networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts""")
-_ATTRIBUTES = _table("""exact.marginals(target, evidence=...) <- query infer probability;
-exact.most_likely(target) <- map map_query mpe argmax; specific_heat <- heat_capacity;
-sklsb.plot.traces(draws) <- plot plot_trace; arviz.summary(draws) <- summary;
-exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z free_energy;
-arviz.rhat(draws) <- rhat r_hat gelman_rubin; sklsb.diagnostics.ess(draws) <- ess n_eff;
-sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain posterior trace;
-sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
-target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp log_prob;
-draws["lp"], which is minus the energy <- energies energies_ lp; target.couplings <- J Q;
-sklsb.draw(target, n), or sampler.fit(target).sample(n) <- sample;
-log_partition(...), which with evidence is its log p too <- log_evidence;
-best_state_ <- ground_state ground_state_ best_energy_; target.field <- h;
-sampler.betas_ <- temperatures_ temperatures; arviz.autocorr(draws) <- autocorr autocorrelation;
-inclusion_probabilities_ <- pip pip_ pips pips_ feature_importances_;
-summary(standardized=True) <- params pvalues odds_ratio odds_ratio_ odds_ratios odds_ratios_;
-MarkovNetwork <- BayesianNetwork DiscreteBayesianNetwork BayesianModel BayesNet FactorGraph MRF;
-MarkovNetwork <- HiddenMarkovModel HMM DynamicBayesianNetwork;
-Ising <- SpinGlass BinaryQuadraticModel QUBO BQM; GibbsSampler <- Metropolis Gibbs MCMC;
-anneal <- SimulatedAnnealing SimulatedAnnealingSampler; ClusterSampler <- SwendsenWang Wolff;
-LSBSampler <- GibbsWithGradients GWG; ParallelTempering <- ReplicaExchange;
-TorchTarget <- EBM EnergyModel; RBM <- BernoulliRBM RestrictedBoltzmannMachine;
-sklsb.pymc.DiscreteStep, beside it <- NUTS HMC;
-exact.prepare(target) <- VariableElimination BeliefPropagation JunctionTree belief_propagation""")
+networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts"""
+_WORDS = [(row.split("<-")[0].strip(), row.split("<-")[1].split()) for row in _ROWS.split(";")]
+
+
+def _ours(word: str) -> list[str]:
+    return [ours for ours, theirs in _WORDS if word in theirs]
 
 
 def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
@@ -79,9 +78,9 @@ def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
 
 def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
     names = {*names}
-    meant = [ours for ours, theirs in _ATTRIBUTES if name in theirs]
-    if "log_prob" in names:  # not all targets have couplings
-        meant = [m for m in meant if not m.startswith("target.") or re.split(r"\W", m)[1] in names]
+    meant = [ours for ours in _ours(name) if not ours.endswith(".")]
+    # Parameters only of what has them.
+    meant = [ours for ours in meant if not re.fullmatch("[a-z_]*[a-z]", ours) or ours in names]
     advice = [f"did you mean {ours}?" for ours in meant]
     if not name.startswith("_"):
         public = sorted(one for one in names if not one.startswith("_"))
@@ -106,10 +105,9 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
     unknown = [word for word in given if word not in allowed]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         word = unknown[0]
-        ours = [name for name, theirs in _PARAMETERS if word in theirs]
-        advice = [f"did you mean {name!r}?" for name in ours if name in allowed]
-        for name in [word, *ours]:
-            advice += [text.format(name) for text, words in _ELSEWHERE if name in words]
+        advice = [f"did you mean {name!r}?" for name in _ours(word) if name in allowed]
+        for name in [word, *_ours(word)]:
+            advice += [text.format(name) for text in _ours(name) if text.endswith(".")]
         advice += filter(None, [did_you_mean(word, allowed).strip()])
         if "evidence" in allowed:
             advice.append(f"evidence is a dict, as {{{word!r}: ...}}.")

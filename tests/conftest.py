@@ -42,6 +42,6 @@ def ctrl_c():
 def one_segment(monkeypatch):
     """Make the first transitions of a call in one segment, whatever their cost may be."""
     from sklsb._system.progress import segments
-    from sklsb.samplers._run import run
+    from sklsb.ensembles import base
 
-    monkeypatch.setattr(run, "segments", lambda n, _, most: segments(n, False, most))
+    monkeypatch.setattr(base, "segments", lambda n, _, most: segments(n, False, most))

@@ -28,7 +28,7 @@ def run(sampler, path, report):
 
     def told(self, carry):
         after(self, carry)
-        os.write(report, int(self.store.n_draws).to_bytes(8, "little"))
+        os.write(report, int(carry.store.n_draws).to_bytes(8, "little"))
 
     StoredDraws.after = told
     sampler.sample(10**7, thin=3, store=path)

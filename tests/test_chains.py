@@ -14,7 +14,6 @@ import xarray as xr
 
 from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, __version__, anneal, exact
 from sklsb.diagnostics.draws import draws_dataset, stats_dataset, to_dimod
-from sklsb.samplers._run import run as _run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -195,7 +194,7 @@ def test_thinned_draws_are_every_kth_transition(grid, monkeypatch, thin):
     rate = whole.sample_stats_["acceptance_rate"].values
     n = 400 // thin
     for segment in (1 << 16, 37):
-        monkeypatch.setattr(_run, "MOST_NUMBERS", 2 * segment)
+        monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 2 * segment)
         sampler = fitted(grid)
         draws = sampler.sample(n, thin=thin)
         np.testing.assert_array_equal(draws["x"], every[:, thin - 1 :: thin][:, :n])
@@ -229,7 +228,7 @@ STATISTICS = {
 @pytest.mark.parametrize("thin", [1, 5])
 def test_record_is_the_statistic_of_the_draws(grid, monkeypatch, segment, thin):
     states = fitted(grid).sample(150, thin=thin)["x"].values.reshape(300, 3, 4)
-    monkeypatch.setattr(_run, "MOST_NUMBERS", 2 * segment)
+    monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 2 * segment)
     recorded = fitted(grid).sample(150, thin=thin, record=STATISTICS)
     assert set(recorded.data_vars) == set(STATISTICS)
     for name, statistic in STATISTICS.items():
@@ -267,7 +266,7 @@ def test_a_statistic_may_write_into_its_argument(grid):
 
 
 def test_a_statistic_never_sees_nothing(grid, monkeypatch):
-    monkeypatch.setattr(_run, "MOST_NUMBERS", 2 * 10)
+    monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 2 * 10)
     seen = []
 
     def statistic(x):

@@ -1314,7 +1314,7 @@ class Interrupter:
     ],
 )
 def test_ctrl_c_keeps_the_draws_and_the_chain(target, monkeypatch, thin, copied, n_jobs):
-    monkeypatch.setattr(_run, "MOST_NUMBERS", 2 * 100)
+    monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 2 * 100)
     n = 2000 // thin
     plain = make().fit(target)
     whole = plain.sample(n, thin=thin)["x"].values

@@ -317,7 +317,7 @@ def test_segments_leave_the_chain_as_it_is(segment, monkeypatch):
     other = pickle.loads(pickle.dumps(fitted))
     expected = fitted.sample(100, thin=3)
     # A transition takes two numbers.
-    monkeypatch.setattr("sklsb.samplers._run.run.MOST_NUMBERS", 2 * segment)
+    monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 2 * segment)
     found = other.sample(100, thin=3)
     assert np.array_equal(found["x"], expected["x"])
     for name in ("lp", "acceptance_rate"):

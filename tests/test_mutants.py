@@ -1175,17 +1175,18 @@ MUTANTS = {
     ),
     "thinning off by one": Mutant(
         SAMPLING,
-        "            counters.begin(thin)\n",
-        "            counters.begin(thin)\n"
-        "            made = (counters.drawing.made + 1) % thin\n"
-        "            counters.drawing = counters.drawing._replace(made=made)\n",
+        "        ensemble.counters.begin(thin)\n",
+        "        ensemble.counters.begin(thin)\n"
+        "        counters = ensemble.counters\n"
+        "        made = (counters.drawing.made + 1) % thin\n"
+        "        counters.drawing = counters.drawing._replace(made=made)\n",
         check_sampler,
         "draws",
     ),
     "function moves after fit": Mutant(
         SAMPLING,
-        "        n_chains, names = len(ensemble), ensemble.rule.facts.stat_names\n",
-        "        n_chains, names = len(ensemble), ensemble.rule.facts.stat_names\n"
+        "        carry = observer.init(call)\n",
+        "        carry = observer.init(call)\n"
         "        table = ensemble.rule.table\n"
         "        table = table._replace(value=table.value + 1e-12)\n"
         "        ensemble.rule = ensemble.rule._replace(table=table)\n",

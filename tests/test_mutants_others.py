@@ -304,8 +304,8 @@ MUTANTS = {
     ),
     "words of others taken for each other": Mutant(
         "_words.py",
-        "for name, theirs in _PARAMETERS if word in theirs]",
-        "for name, theirs in _PARAMETERS if word not in theirs]",
+        "for ours, theirs in _WORDS if word in theirs]",
+        "for ours, theirs in _WORDS if word not in theirs]",
         check_words,
         "the word to use here",
     ),

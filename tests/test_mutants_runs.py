@@ -19,7 +19,7 @@ TALLY, AGREEMENT, AVERAGES, BATCHES, MARGINALS, MEASURES, MOMENTS, STOPPING = (
         *("measures", "moments", "stopping"),
     )
 )
-RUN = "_kernels/run.py"
+RUN, WATCH = "_kernels/run.py", "samplers/_run/watch.py"
 SAVING = "samplers/_run/saving.py"
 STARTS, UPHILL, THINNING = (f"trials/{name}.py" for name in ("starts", "uphill", "thinning"))
 OBSERVERS, STORED, WARNINGS, BURN_IN, SAMPLE = (
@@ -649,10 +649,10 @@ MUTANTS = {
     ),
     # When to stop
     "rules asked by the draws of the call": Mutant(
-        STOPPING, "return at - self._first", "return at", check_stopping, "counted since fit"
+        WATCH, "return at - self._first", "return at", check_stopping, "counted since fit"
     ),
     "counts that go on while they are looked at": Mutant(
-        STOPPING,
+        WATCH,
         "            counters = self.counters.copy()\n",
         "            counters = self.counters\n",
         check_inspect,
@@ -660,8 +660,8 @@ MUTANTS = {
     ),
     "any of all rules": Mutant(
         STOPPING,
-        "return all([_asked(rule, run) for rule in self.rules])",
-        "return any([_asked(rule, run) for rule in self.rules])",
+        "return all([asked(rule, run) for rule in self.rules])",
+        "return any([asked(rule, run) for rule in self.rules])",
         check_stopping,
         "all rules must say so",
     ),
@@ -794,7 +794,7 @@ MUTANTS = {
     ),
     "chunks without draws": Mutant(
         SAMPLE,
-        "                    if room:\n",
+        "                    if stats.shape[1]:\n",
         "                    if True:\n",
         check_observer,
         "chunks have draws",

@@ -71,7 +71,8 @@ def check_draws(package):
     chains = [sampler.run_.ensemble.copy() for _ in range(2)]
     wanted = draws.draw(chains[0], 6, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draws, "MOST_NUMBERS", 4 * sampler.run_.ensemble.rule.facts.n_uniforms)
+        base = inside(package, "ensembles.base")
+        patch.setattr(base, "MOST_NUMBERS", 4 * sampler.run_.ensemble.n_numbers)
         found = draws.draw(chains[1], 6, 3)
     assert np.array_equal(found[0], wanted[0]), "states in parts"
     assert np.array_equal(found[1], wanted[1], equal_nan=True), "lp in parts"
@@ -115,10 +116,17 @@ MUTANTS = {
         check_scouts,
         "one mode",
     ),
-    "transitions before a part not counted": Mutant(
+    "all parts of draws in one place": Mutant(
         "trials/draws.py",
-        "drawing._replace(first=0)",
-        "drawing._replace(first=0, made=0)",
+        "begin, end = end, end + part.shape[1]",
+        "begin, end = 0, part.shape[1]",
+        check_draws,
+        "in parts",
+    ),
+    "transitions before a segment not counted": Mutant(
+        "ensembles/base.py",
+        "            drawing = drawing.after(size)\n",
+        "",
         check_draws,
         "in parts",
     ),

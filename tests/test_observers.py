@@ -175,7 +175,7 @@ def test_an_observer_says_how_much_it_takes_and_where():
 def test_draws_in_memory_are_written_once():
     rooms = []
 
-    class Kept(_observers.AllDraws):
+    class Kept(_observers.KeptDraws):
         def room(self, carry, n):
             rooms.append(super().room(carry, n))
             return rooms[-1]

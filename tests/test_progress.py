@@ -13,7 +13,7 @@ from numba.core import event
 from sklsb import GibbsSampler, Ising, LSBSampler
 from sklsb._system import progress as _progress
 from sklsb._system.progress import Clock, Progress, Told, tick
-from sklsb.samplers._run.seen import Seen
+from sklsb.samplers._run.watch import Watch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 MODEL = Ising.lattice(np.linspace(-1, 1, 12).reshape(3, 4), 0.2)
@@ -144,10 +144,10 @@ def test_columns():
     sampler = LSBSampler("barker", n_chains=20, n_burn_in=10, random_state=0).fit(MODEL)
     draws = sampler.sample(40)
     stats = sampler.sample_stats_
-    seen = Seen(MODEL, sampler.run_.ensemble.counters, ("lp", "acceptance_rate"), 20)
+    seen = Watch((), sampler.run_.ensemble, 40, 1, verbose=1)
     values = np.stack([stats["lp"].values - MODEL.constant, stats["acceptance_rate"].values], 2)
     values[0, 3, 1] = np.nan  # no locally balanced step since the draw before
-    seen.add(values)
+    seen.add(40, draws["x"].values.reshape(20, 40, -1), values)
     lp, rate = float(draws["lp"].mean()), np.nanmean(values[:, :, 1], axis=1)
     assert seen.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]
     rows = seen.rows()

@@ -25,8 +25,6 @@ from sklsb import (
     Network,
 )
 from sklsb.balancing import learning
-from sklsb.samplers._run import burn_in as _burn_in
-from sklsb.samplers._run import run as _run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -151,8 +149,7 @@ def test_any_segment(monkeypatch, name):
     calls = (40, 3), (50, 1)
     n_numbers = stored(name).run_.ensemble.n_numbers
     for segment in (7, 119) if name == "fast" else (1, 7, 100, 119, 120, 121):
-        for module in (_run, _burn_in):  # _burn_in: of the burn-in
-            monkeypatch.setattr(module, "MOST_NUMBERS", segment * n_numbers)
+        monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", segment * n_numbers)
         for n_jobs in (None, 2) if segment in (7, 119) else (None,):
             assert everything(stored(name, n_jobs), *calls) == wanted(name, *calls)
         if name in FIXED and segment in (1, 7, 119):

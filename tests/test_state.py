@@ -233,7 +233,7 @@ def test_what_a_state_holds():
     state = sampler.run_.ensemble.state()
     assert isinstance(state, ChainState)
     tally = state.counters.tally
-    wanted = Counters(Drawing(3, 0, 4), n_transitions=12, tally=tally)
+    wanted = Counters(Drawing(3), n_draws=4, n_transitions=12, tally=tally)
     assert content(state.counters) == content(wanted)
     assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
@@ -243,7 +243,7 @@ def test_what_a_state_holds():
     other = state.copy()
     other.x[:] = 0
     other.arrays["last"][:] = 7
-    other.counters.begin(0)
+    other.counters.begin()
     other.streams.chain[0].random(3)
     assert everything(state) == everything(sampler.run_.ensemble.state())
 
@@ -278,8 +278,7 @@ def test_segments_are_bounded_by_numbers(monkeypatch):
         sizes.append(n * rule.facts.n_uniforms)
         return real(self, rule, c, n, **given)
 
-    monkeypatch.setattr(_run, "MOST_NUMBERS", 30)
-    monkeypatch.setattr("sklsb.samplers._run.burn_in.MOST_NUMBERS", 30)
+    monkeypatch.setattr("sklsb.ensembles.base.MOST_NUMBERS", 30)
     monkeypatch.setattr(Streams, "numbers", watched)
     assert draws(fitted("chromatic"), 100) == wanted
     assert max(sizes) == 30
@@ -315,7 +314,8 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
     assert told[0].category is InterruptedWarning
     assert "returning 3 of 12 draws per chain" in str(told[0].message)
     np.testing.assert_array_equal(first["x"], wanted["x"][:, :3])
-    assert sampler.run_.ensemble.counters.drawing == (5, 3, 3)
+    counters = sampler.run_.ensemble.counters
+    assert (counters.drawing, counters.n_draws) == ((5, 3, 0), 3)
     copies = [fork(sampler) for fork in FORKS.values()]
     other = copy.copy(sampler)
     for one in (sampler, *copies):

@@ -133,7 +133,7 @@ ATTRIBUTES = {
     "sklsb.plot.energie": "'energies'",
     "sklsb.HiddenMarkovModel": "MarkovNetwork",
     "sklsb.EBM": "TorchTarget",
-    "SPINS.J": "target.couplings",
+    "SPINS.J": "couplings",
     "SPINS.sample": "sklsb.draw(target, n)",
     "exact.prepare(SPINS).log_evidence": "log_partition(...)",
 }

@@ -22,30 +22,39 @@ from sklsb._kernels.contract import (
 from sklsb._kernels.enumeration import weigh_values
 from sklsb._kernels.spread import fill_behind
 
+# Transitions between draws if there are none.
+NEVER = 1 << 62
+
 
 class Drawing(NamedTuple):
-    """Which states of a run become draws: each after ``thin`` transitions, or none."""
+    """Which states of a run become draws: each after ``thin`` transitions.
 
-    thin: int = 0  # 0 stores nothing
+    Kernels count ``made`` up to ``thin``; all else that follows from the two is here.
+    """
+
+    thin: int = NEVER
     made: int = 0  # transitions since the last draw
-    first: int = 0  # index of the next draw
+    at: int = 0  # place of the next draw in the arrays of a run
+
+    def until(self, n: int) -> int:
+        """Return the transitions that the next n draws take."""
+        return self.thin * n - self.made
 
     def count(self, n: int) -> int:
         """Return how many draws the next n transitions make."""
-        return (self.made + n) // self.thin if self.thin else 0
+        return (self.made + n) // self.thin
 
     def kept(self, n: int) -> slice:
         """Return which of the next n transitions end in a draw."""
-        return slice(self.thin - 1 - self.made, n, self.thin) if self.thin else slice(0)
+        return slice(self.thin - 1 - self.made, n, self.thin)
 
     def room(self, n: int) -> slice:
         """Return where the draws of the next n transitions go."""
-        return slice(self.first, self.first + self.count(n))
+        return slice(self.at, self.at + self.count(n))
 
     def after(self, n: int) -> "Drawing":
         """Return what holds after n more transitions."""
-        made = (self.made + n) % self.thin if self.thin else 0
-        return Drawing(self.thin, made, self.first + self.count(n))
+        return Drawing(self.thin, (self.made + n) % self.thin, self.at + self.count(n))
 
 
 # What a run computes from the states of the chains before the first transition.

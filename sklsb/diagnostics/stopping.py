@@ -9,9 +9,6 @@ tenth of a second or so.
 
 import math
 import numbers
-import sys
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -208,11 +205,11 @@ class AllOf:
             raise ValueError("AllOf has no rules; give one or more.")
 
     def __repr__(self) -> str:
-        return f"AllOf({', '.join(map(_name, self.rules))})"
+        return f"AllOf({', '.join(map(name_of, self.rules))})"
 
     def __call__(self, run: RunSoFar) -> bool:
         """Return whether all rules are met."""
-        return all([_asked(rule, run) for rule in self.rules])
+        return all([asked(rule, run) for rule in self.rules])
 
 
 def check_stop(stop: Any) -> tuple[Rule, ...]:
@@ -230,72 +227,16 @@ def check_stop(stop: Any) -> tuple[Rule, ...]:
     return rules
 
 
-def _name(rule: Rule) -> str:
+def name_of(rule: Rule) -> str:
+    """Return the name of a rule."""
     return getattr(rule, "__name__", None) or repr(rule)
 
 
-def _asked(rule: Rule, run: RunSoFar) -> bool:
+def asked(rule: Rule, run: RunSoFar) -> bool:
+    """Return what a rule says of a run."""
     found = rule(run)
     if not isinstance(found, bool | np.bool_):
         raise TypeError(
-            f"The stop rule {_name(rule)} returned {found!r}; it must return True or False."
+            f"The stop rule {name_of(rule)} returned {found!r}; it must return True or False."
         )
     return bool(found)
-
-
-class Watch:
-    """Asks the rules of a call of `sample`, any of which may end it.
-
-    ``next`` is the number of draws of this call at which a segment must end, to ask all rules.
-    ``stopped_by`` names the rule that ended the call. Counters change with the ``lock`` held.
-    """
-
-    def __init__(
-        self, rules: tuple[Rule, ...], target: Target, counters: Counters, n: int, thin: int
-    ):
-        self.rules, self.target, self.counters, self.requested = rules, target, counters, n
-        self.stopped_by, self.lock = "", threading.Lock()
-        self._any_time = [rule for rule in rules if getattr(rule, "any_time", False)]
-        self._timed = len(rules) > len(self._any_time)
-        self._first, self._began = counters.n_draws, time.perf_counter()
-        every = counters.tally.every if counters.tally is not None else 1
-        self._unit = FEWEST_DRAWS * max(1, -(-every // thin))
-        # 0 if the rules ended a run here before, or were about to be asked.
-        self.next = self._from(max(1, counters.n_draws))
-
-    def _from(self, n_draws: int) -> int:
-        """Return the draws of this call at which all rules are next asked."""
-        if not self._timed:
-            return sys.maxsize
-        # Counted since `fit`, so that calls and crashes in between change nothing.
-        at = self._unit
-        while at < n_draws:
-            at += max(self._unit, at // 10)
-        return at - self._first
-
-    def ends(self) -> bool:
-        """Return whether a rule ends the run."""
-        if not self.rules:
-            return False
-        made = self.counters.n_draws - self._first
-        rules = self._any_time
-        if made >= self.next:
-            rules, self.next = list(self.rules), self._from(self.counters.n_draws + 1)
-        run = self._so_far(self.counters)
-        for rule in rules:
-            if _asked(rule, run):
-                self.stopped_by = _name(rule)
-                return True
-        return False
-
-    def look(self) -> RunSoFar:
-        """Return the state of the run, also to another thread."""
-        with self.lock:
-            counters = self.counters.copy()
-        return self._so_far(counters)
-
-    def _so_far(self, counters: Counters) -> RunSoFar:
-        made, seconds = counters.n_draws - self._first, time.perf_counter() - self._began
-        run = RunSoFar(self.target, counters, made, seconds)
-        run.requested_draws = self.requested
-        return run

@@ -16,7 +16,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
-from sklsb._kernels.run import Drawing
+from sklsb._kernels.run import NEVER, Drawing
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.targets.base import States, Target
@@ -359,29 +359,26 @@ def _even(batches: Batches) -> NDArray[Any]:
 class Counters:
     """How far the chains have come since `fit`.
 
-    ``drawing`` has the index of the next draw, and the transitions made towards it.
+    ``drawing`` says how far they are towards the next of their draws.
     """
 
     drawing: Drawing = field(default_factory=Drawing)
+    n_draws: int = 0
     n_transitions: int = 0
     tally: Tally | None = None
 
-    @property
-    def n_draws(self) -> int:
-        """Draws of each chain."""
-        return self.drawing.first
-
-    def begin(self, thin: int) -> None:
-        """Go on by draws ``thin`` transitions apart, with what there is of one; by none if 0."""
-        if thin != self.drawing.thin or not thin:
-            self.drawing = Drawing(thin, 0, self.n_draws)
+    def begin(self, thin: int = NEVER) -> None:
+        """Go on by draws ``thin`` transitions apart, with what there is of one; or by none."""
+        if thin != self.drawing.thin:
+            self.drawing = Drawing(thin)
 
     def add(self, n: int, states: States, lp: Array) -> None:
         """Count n transitions of each chain, and the draws that they made."""
         self.n_transitions += n
         if self.tally is not None:
             self.tally.add(states, lp, self.drawing.thin)
-        self.drawing = self.drawing.after(n)
+        self.n_draws += self.drawing.count(n)
+        self.drawing = self.drawing.after(n)._replace(at=0)
 
     def copy(self) -> "Counters":
         """Return a deep copy."""

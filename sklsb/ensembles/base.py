@@ -1,6 +1,7 @@
 """What several chains on one target have in common, whatever moves them."""
 
 import copy
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
@@ -15,6 +16,8 @@ from sklsb._kernels.chains import Chains
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing
+from sklsb._system.memory import at_once
+from sklsb._system.progress import segments
 from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -25,6 +28,9 @@ Array = NDArray[np.float64]
 MOST_NUMBERS = 1 << 18
 # Most moves drawn from one gradient.
 MOST_FLIPS = 64
+NO_DRAWS = Drawing()
+# Arrays that draws and their statistics go to, and the place of the first.
+Room = tuple[States, Array, int]
 
 
 class ChainEnsemble(ABC):
@@ -63,6 +69,39 @@ class ChainEnsemble(ABC):
 
         The first two axes of ``draws`` and ``stats`` are chains and draws.
         """
+
+    def room(self, n: int, n_stats: int = 2) -> Room:
+        """Return new arrays for n draws."""
+        shape, target = (len(self), n), self.target
+        states = np.empty((*shape, target.n_sites), target.dtype)
+        return states, np.zeros((*shape, n_stats)), 0
+
+    def segments(
+        self,
+        n: int,
+        drawing: Drawing = NO_DRAWS,
+        room: Callable[[int], Room] | None = None,
+        *,
+        most: Callable[[], int] = lambda: sys.maxsize,
+        ahead: Callable[[int], bool] = lambda size: True,
+        sums: Callable[[int], tuple[Any, ...]] = lambda number: (),
+    ) -> Iterator[tuple[int, States, Array]]:
+        """Make n transitions; yield how many a segment had, its draws and their statistics.
+
+        Draws go to ``room(number)``; kernels also add to ``sums(number)``. A segment has at most
+        ``most()`` transitions, 0 to end; before it, ``ahead(size)`` says whether to go on.
+        """
+        at_most = at_once(MOST_NUMBERS, self.n_numbers)
+        for size in segments(n, self.target.offers.may_be_slow, lambda: min(at_most, most())):
+            if not ahead(size):
+                return
+            number = drawing.count(size)
+            draws, stats, at = (room or self.room)(number)
+            drawing = drawing._replace(at=at)
+            self.run(size, drawing, draws, stats, *sums(number))
+            here = drawing.room(size)
+            drawing = drawing.after(size)
+            yield size, draws[:, here], stats[:, here]
 
     @abstractmethod
     def log_prob(self) -> Array:

@@ -305,7 +305,7 @@ class LSBSampler(BaseSampler):
             except ValueError:
                 chains.put(before)
                 raise
-            chains.counters.begin(0)
+            chains.counters.begin()
             self.run_.keep_log_prob()
 
     @property

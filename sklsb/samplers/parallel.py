@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import Progress, deferred_interrupt
-from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, RareValue, Tally
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import StoreError
@@ -26,6 +25,7 @@ from sklsb.samplers._run.checks import check_count, check_n_chains, check_thin
 from sklsb.samplers._run.observers import Statistics, check_record
 from sklsb.samplers._run.run import Run, exclusive
 from sklsb.samplers._run.saving import packed_sampler
+from sklsb.samplers._run.watch import Watch
 from sklsb.samplers.auto import AutoSampler
 from sklsb.storage.codec import DamagedError, digest_of
 from sklsb.storage.parts import Parts
@@ -68,9 +68,7 @@ class _Watch(Watch):
     Threads see that; other processes are ended by the process that started them.
     """
 
-    def __init__(self, name: str, *args: Any):
-        super().__init__((), *args)
-        self.name = name
+    name = ""
 
     def ends(self) -> bool:
         """Whether the run was abandoned."""
@@ -314,7 +312,8 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         made = _begun(template, span, job)
     ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
-    watch = _Watch(job.name, made.target, counters, n, job.thin)
+    watch = _Watch((), ensemble, n, job.thin)
+    watch.name = job.name
 
     def sampler() -> bytes:
         holder: BaseSampler = copy.copy(made.algorithm.params)
@@ -324,16 +323,16 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
     place = None if path is None else (path, sampler)
     observer = made.observer(job.record, place, made.attrs() | {"thin": job.thin})
     with deferred_interrupt() as interrupted:
-        _, acceptance, draws, _ = made.draw(n, job.thin, observer, watch, interrupted)
+        carry = made.draw(observer, watch, interrupted)
     return _Done(
-        draws if path is None else None,
+        observer.result(carry) if path is None else None,
         ensemble.chains.x.copy(),
         # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
         int(ensemble.chains.evaluations.sum()),
         counters.n_transitions,
         counters.tally,
-        acceptance,
+        watch.acceptance,
         made.algorithm.findings(ensemble),
     )
 

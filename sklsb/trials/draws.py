@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
-from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.targets.base import States
 
 # Most values of variables held beside those that are wanted; most variables that are looked at.
@@ -30,16 +29,10 @@ def draw(
     if sites is not None and sites.size == n_sites:
         sites = None  # of all a copy would take as long as some draws
     x = np.empty((n_chains, n, n_sites if sites is None else sites.size), chains.chains.x.dtype)
-    stats = np.empty((n_chains, n, 2))
+    stats, end = np.zeros((n_chains, n, 2)), 0
     most = thin * at_once(_MOST_HELD, n_chains * n_sites)
-    most = min(most, at_once(MOST_NUMBERS, chains.rule.facts.n_uniforms))
-    drawing = Drawing(thin)
-    for made in range(0, n * thin, most):
-        size = min(most, n * thin - made)
-        room, shape = drawing.room(size), (n_chains, drawing.count(size))
-        part, of_part = np.empty((*shape, n_sites), x.dtype), np.zeros((*shape, 2))
-        chains.run(size, drawing._replace(first=0), part, of_part)
-        x[:, room] = part if sites is None else part[:, :, sites]
-        stats[:, room] = of_part
-        drawing = drawing.after(size)
+    for _, part, of_part in chains.segments(n * thin, Drawing(thin), most=lambda: most):
+        begin, end = end, end + part.shape[1]
+        x[:, begin:end] = part if sites is None else part[:, :, sites]
+        stats[:, begin:end] = of_part
     return x, stats

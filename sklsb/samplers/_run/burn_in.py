@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once, check_fits
-from sklsb._system.progress import Progress, segments
-from sklsb.ensembles.base import MOST_NUMBERS
+from sklsb._system.progress import Progress
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
@@ -62,10 +61,7 @@ def run_burn_in(
     made, stats = 0, np.zeros((n_chains, n // thin, 2))
     if "loop" in checkpoint.kept:
         made, draws, stats = checkpoint.kept["loop"]
-    most = min(
-        at_once(MOST_NUMBERS, ensemble.n_numbers),
-        thin * at_once(_MOST_HELD, n_chains * target.n_sites),
-    )
+    most = thin * at_once(_MOST_HELD, n_chains * target.n_sites)
 
     def state() -> dict[str, Any]:
         return {"ensemble": ensemble, "loop": (made, draws, stats)}
@@ -75,11 +71,9 @@ def run_burn_in(
         progress(made * n_chains)
         if start_with is not None and "loop" not in checkpoint.kept:
             ensemble.start(start_with)
-        for size in segments(n - made, target.offers.may_be_slow, lambda: most):
-            drawing = Drawing(thin, made % thin, made // thin)
-            room, shape = drawing.room(size), (n_chains, drawing.count(size))
-            x, stats_of_x = np.empty((*shape, target.n_sites), target.dtype), np.empty((*shape, 2))
-            ensemble.run(size, drawing._replace(first=0), x, stats_of_x)
+        drawing = Drawing(thin).after(made)
+        for size, x, stats_of_x in ensemble.segments(n - made, drawing, most=lambda: most):
+            room = Drawing(thin).after(made).room(size)
             stats[:, room] = stats_of_x
             if keep:
                 draws[:, room] = x

@@ -2,20 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sklsb._kernels.run import Sums
 from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
-from sklsb.ensembles.base import ChainEnsemble
+from sklsb.ensembles.base import ChainEnsemble, Room
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.targets.base import States, Target
 
@@ -43,12 +42,6 @@ class Call(NamedTuple):
     def most_shown(self) -> int:
         """Draws of each chain that are shown at once, unless the observer says otherwise."""
         return at_once(MOST_SHOWN, self.n_chains * self.target.n_sites)
-
-    def new_room(self, n: int) -> tuple[States, Array, int]:
-        """Return arrays for n draws and their statistics, and the place of the first."""
-        shape, target = (self.n_chains, n), self.target
-        states = np.empty((*shape, target.n_sites), target.dtype)
-        return states, np.empty((*shape, len(self.stat_names))), 0
 
 
 class Chunk(NamedTuple):
@@ -119,7 +112,7 @@ class Observer(ABC):
     def result(self, carry: Any) -> xr.Dataset:
         """Return what `sample` returns; attributes of the call are added."""
 
-    def room(self, carry: Any, n: int) -> tuple[States, Array, int] | None:
+    def room(self, carry: Any, n: int) -> Room | None:
         """Return arrays that n draws go to, and the place of the first; None for new ones.
 
         The states have shape (n_chains, at least n, n_sites).
@@ -134,7 +127,8 @@ class Observer(ABC):
         """Return the statistics of each draw, for ``sample_stats_``; None if they are not kept."""
         return None
 
-    def _sums(self, carry: Any) -> tuple[Sums, ...]:
+    def _sums(self, carry: Any, n: int) -> tuple[Any, ...]:
+        """Return what kernels add to, or write besides, for the next n draws."""
         return ()
 
     def after(self, carry: Any) -> None:  # noqa: B027
@@ -198,7 +192,9 @@ def apply(name: str, statistic: Any, states: States) -> NDArray[Any]:
 Record = Statistics | str | Observer
 
 
-def results(observer: Observer, carry: Any, call: Call) -> tuple[xr.Dataset, xr.Dataset]:
+def results(
+    observer: Observer, carry: Any, ensemble: ChainEnsemble
+) -> tuple[xr.Dataset, xr.Dataset]:
     """Return what an observer makes of a call, and the statistics of its draws."""
     found, known = observer.result(carry), observer.stats(carry)
     if not isinstance(found, xr.Dataset):
@@ -206,8 +202,8 @@ def results(observer: Observer, carry: Any, call: Call) -> tuple[xr.Dataset, xr.
             f"result of {observer!r:.200} returned {found!r:.200}; it must be an xarray.Dataset."
         )
     if known is None:
-        empty = np.empty((call.n_chains, 0))
-        known = stats_dataset({name: empty for name in call.stat_names})
+        empty = np.empty((len(ensemble), 0))
+        known = stats_dataset({name: empty for name in ensemble.rule.facts.stat_names})
     return found, known
 
 
@@ -218,20 +214,9 @@ class Kept:
     call: Call
     states: States
     values: Array
+    recorded: dict[str, list[NDArray[Any]]]
     done: int = 0
-    recorded: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
-
-    @classmethod
-    def new(cls, call: Call, width: int) -> Self:
-        target, n_stats = call.target, len(call.stat_names)
-        check_fits(
-            call.n_chains * call.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
-            f"sample({call.n_draws}) of {call.n_chains} chains of {target.n_sites} variables",
-            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
-            "make fewer draws that are farther apart, thin.",
-        )
-        shape = call.n_chains, call.n_draws
-        return cls(call, np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats)))
+    levels: Any = None  # draws of the present chunk at every temperature
 
     @cached_property
     def stats(self) -> xr.Dataset:
@@ -241,58 +226,50 @@ class Kept:
         return stats_dataset(found, first_draw=self.call.first_draw)
 
 
-class AllDraws(Observer):
-    """Keeps all states, where the kernels write them, and their statistics."""
+class KeptDraws(Observer):
+    """Keeps all states, where the kernels write them, or statistics of the user."""
+
+    def __init__(self, statistics: Statistics | None = None):
+        self.statistics = statistics or {}
 
     def init(self, call: Call) -> Kept:
-        return Kept.new(call, call.target.n_sites)
+        target, shape = call.target, (call.n_chains, call.n_draws)
+        width, n_stats = 0 if self.statistics else target.n_sites, len(call.stat_names)
+        check_fits(
+            call.n_chains * call.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
+            f"sample({call.n_draws}) of {call.n_chains} chains of {target.n_sites} variables",
+            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
+            "make fewer draws that are farther apart, thin.",
+        )
+        states, values = np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats))
+        return Kept(call, states, values, {name: [] for name in self.statistics})
 
-    def room(self, carry: Kept, n: int) -> tuple[States, Array, int]:
-        return carry.states, carry.values, carry.done
+    def room(self, carry: Kept, n: int) -> Room | None:
+        return None if self.statistics else (carry.states, carry.values, carry.done)
 
-    def most(self, carry: Kept) -> int:
-        return carry.call.n_draws
-
-    def see(self, carry: Kept, chunk: Chunk) -> Kept:
-        carry.done += chunk.lp.shape[1]
-        return carry
-
-    def result(self, carry: Kept) -> xr.Dataset:
-        states, call = carry.states[:, : carry.done], carry.call
-        found = draws_dataset(states, call.target, first_draw=call.first_draw)
-        of_draws = [name for name in OF_DRAWS if name in carry.stats]
-        return found.assign_coords({name: carry.stats[name] for name in of_draws})
-
-    def stats(self, carry: Kept) -> xr.Dataset:
-        return carry.stats
-
-
-class GivenStatistics(Observer):
-    """Keeps statistics of the user, and the statistics of each draw."""
-
-    def __init__(self, statistics: Statistics):
-        self.statistics = statistics
-
-    def init(self, call: Call) -> Kept:
-        kept = Kept.new(call, 0)
-        kept.recorded = {name: [] for name in self.statistics}
-        return kept
+    def most(self, carry: Kept) -> int | None:
+        return None if self.statistics else carry.call.n_draws
 
     def see(self, carry: Kept, chunk: Chunk) -> Kept:
         begin, carry.done = carry.done, carry.done + chunk.lp.shape[1]
-        carry.values[:, begin : carry.done] = chunk.stats
+        if self.statistics:
+            carry.values[:, begin : carry.done] = chunk.stats
         for name, statistic in self.statistics.items():
             values = [apply(name, statistic, x) for x in chunk.x]
             carry.recorded[name].append(np.stack(values))
         return carry
 
     def result(self, carry: Kept) -> xr.Dataset:
-        empty = np.empty((carry.call.n_chains, 0))
-        values = {
-            name: np.concatenate(parts, axis=1) if parts else empty
-            for name, parts in carry.recorded.items()
-        }
-        return stats_dataset(values, first_draw=carry.call.first_draw)
+        call = carry.call
+        if self.statistics:
+            empty = np.empty((call.n_chains, 0))
+            kept = carry.recorded.items()
+            values = {name: np.concatenate(parts or [empty], axis=1) for name, parts in kept}
+            return stats_dataset(values, first_draw=call.first_draw)
+        states = carry.states[:, : carry.done]
+        found = draws_dataset(states, call.target, first_draw=call.first_draw)
+        of_draws = [name for name in OF_DRAWS if name in carry.stats]
+        return found.assign_coords({name: carry.stats[name] for name in of_draws})
 
     def stats(self, carry: Kept) -> xr.Dataset:
         return carry.stats
@@ -325,7 +302,7 @@ class RunningMarginals(Observer):
         n_chains, target = len(carry.sums), carry.target
         return min(carry.left, at_once(MOST_SHOWN, n_chains * target.n_sites))
 
-    def _sums(self, carry: Averages) -> tuple[Sums, ...]:
+    def _sums(self, carry: Averages, n: int) -> tuple[Any, ...]:
         return (carry.of_kernel,) if self.by_kernel else ()
 
     def see(self, carry: Averages, chunk: Chunk) -> Averages:

@@ -13,31 +13,27 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb import __version__
-from sklsb._kernels.run import Drawing, no_draws
-from sklsb._system.memory import at_once
-from sklsb._system.progress import Progress, deferred_interrupt, segments
+from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import attrs_of
 from sklsb.diagnostics.stopping import Rule as StopRule
-from sklsb.diagnostics.stopping import Watch
 from sklsb.diagnostics.tally import Counters, Tally
-from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.base import ChainEnsemble
 from sklsb.exceptions import InterruptedWarning, StoreError
 from sklsb.samplers._run.observers import (
-    AllDraws,
     Call,
     Chunk,
-    GivenStatistics,
+    KeptDraws,
     Observer,
     Record,
     RunningMarginals,
     RunningMoments,
     results,
 )
-from sklsb.samplers._run.seen import Seen
 from sklsb.samplers._run.stored import Place, StoredDraws
 from sklsb.samplers._run.traits import Traits
 from sklsb.samplers._run.warnings import CHANGED, DrawWarnings
+from sklsb.samplers._run.watch import Watch
 from sklsb.storage.codec import packed
 from sklsb.storage.fingerprint import by_kernels, checked, where_different
 from sklsb.targets.base import States
@@ -331,17 +327,18 @@ class Run(DrawWarnings):
     ) -> xr.Dataset:
         """Make n draws, ``step`` transitions apart; `BaseSampler.sample` says more."""
         with deferred_interrupt() as interrupted:
-            watch = Watch(rules, self.target, self.ensemble.counters, n, step)
+            watch = Watch(rules, self.ensemble, n, step, self.verbose)
             attrs = attrs | {"thin": step}
             observer = self.observer(record, store, attrs)
             self.use_threads()
-            done, acceptance, *found = self.draw(n, step, observer, watch, interrupted)
-            cut_short = interrupted()
+            carry = self.draw(observer, watch, interrupted)
+            done, cut_short = watch.made, interrupted()
             attrs |= {"sampled_transitions": done * step}
             attrs |= {"stopped_by": watch.stopped_by} if rules else {}
+            found = results(observer, carry, self.ensemble)
             result, self.sample_stats = (data.assign_attrs(attrs) for data in found)
             self.last_draws = weakref.ref(result)
-            self.warn_about_draws(done, done * step, acceptance)
+            self.warn_about_draws(done, done * step, watch.acceptance)
             held = store is None and (isinstance(record, str) or record == {})
             self.warn_if_wrong(result if held else None, done, lambda: not interrupted())
             if done:
@@ -358,6 +355,11 @@ class Run(DrawWarnings):
         chains: Any = self.ensemble
         self.use_threads()
         made = 0
+
+        def ahead(size: int) -> bool:
+            going_on = not interrupted()
+            return going_on and chains.make_ahead(size, n - made, lambda: not interrupted())
+
         with chains.threads():
             if self.target.offers.may_change:
                 self.target.offers.look(again=True)
@@ -369,12 +371,8 @@ class Run(DrawWarnings):
                 ):
                     self._begin_anew()
             chains.forget_acceptance()
-            chains.counters.begin(0)
-            while made < n and not interrupted():
-                size = min(n - made, _SEGMENT)
-                if not chains.make_ahead(size, n - made, lambda: not interrupted()):
-                    break
-                chains.run(size, Drawing(), *no_draws(chains.chains))
+            chains.counters.begin()
+            for size, *_ in chains.segments(n, most=lambda: _SEGMENT, ahead=ahead):
                 made += size
                 chains.counters.n_transitions += size
         self.keep_log_prob()
@@ -399,89 +397,72 @@ class Run(DrawWarnings):
             return RunningMarginals(self.ensemble)
         if store is not None:
             return StoredDraws(store, self.packed_chains, self.ensemble.chains.x[0], record, attrs)
-        return GivenStatistics(record) if record else AllDraws()
+        return KeptDraws(record)
 
-    def draw(
-        self, n: int, thin: int, observer: Observer, watch: Watch, interrupted: Callable[[], bool]
-    ) -> tuple[int, float | None, xr.Dataset, xr.Dataset]:
-        """Make n draws, a segment at a time, and show them to an observer.
-
-        Return the number of complete ones, their mean acceptance rate if it is known, what the
-        observer makes of them, and their statistics.
-        """
-        ensemble, counters, target = self.ensemble, self.ensemble.counters, self.target
+    def draw(self, observer: Observer, watch: Watch, interrupted: Callable[[], bool]) -> Any:
+        """Make the draws of a call, and show them to an observer; return its last carry."""
+        ensemble, target, n = self.ensemble, self.target, watch.requested
         n_chains, names = len(ensemble), ensemble.rule.facts.stat_names
-        rates = names.index("acceptance_rate") if "acceptance_rate" in names else None
-        call = Call(target, n_chains, n, counters.n_draws, names)
-        carry, done, accepted = observer.init(call), 0, 0.0
-        enough = n == 0 or (watch.next <= 0 and watch.ends())  # then the chains do not change
-        if not enough:
-            ensemble.chains.moved[:] = False
-            counters.begin(thin)
-            if not counters.drawing.made:
-                ensemble.forget_acceptance()
-        most = at_once(MOST_NUMBERS, ensemble.n_numbers)
+        call = Call(target, n_chains, n, ensemble.counters.n_draws, names)
+        carry = observer.init(call)
+        over = n == 0 or (watch.next <= 0 and watch.ends())
+        if not over:  # else the chains do not change
+            self._begin(watch.thin)
 
-        def until(n_draws: int) -> int:
-            """Return the transitions until so many draws of this call are made."""
-            return thin * (n_draws - done) - counters.drawing.made
-
-        def at_most() -> int:
-            """Return how many of them a segment may have."""
-            if enough:
-                return 0
+        def most() -> int:
             shown = observer.most(carry)
             shown = call.most_shown if shown is None else max(1, shown)
-            return min(most, until(min(watch.next, done + shown)))
+            return watch.until(min(watch.next, watch.made + shown))
 
         def going_on() -> bool:
             progress(0)
             return not interrupted()
 
-        seen = Seen(target, counters, names, n_chains)
-        line = Progress(self.verbose, "sample", n * thin * n_chains, "steps", seen)
+        chunks = ensemble.segments(
+            0 if over else watch.until(n),
+            ensemble.counters.drawing,
+            lambda number: observer.room(carry, number) or ensemble.room(number, len(names)),
+            most=most,
+            ahead=lambda size: ensemble.make_ahead(size, watch.until(min(n, watch.next)), going_on),
+            sums=lambda number: observer._sums(carry, number),
+        )
+        progress = Progress(self.verbose, "sample", n * watch.thin * n_chains, "steps", watch)
         self.watch = watch  # other threads may look
         try:
-            with ensemble.threads(), line as progress:
-                for size in segments(until(n), target.offers.may_be_slow, at_most):
-                    if not ensemble.make_ahead(size, until(min(n, watch.next)), going_on):
-                        break
-                    room = counters.drawing.count(size)
-                    states, stats, at = observer.room(carry, room) or call.new_room(room)
-                    drawing, sums = counters.drawing._replace(first=at), observer._sums(carry)
-                    ensemble.run(size, drawing, states, stats, *sums)
-                    x, stats = states[:, at : at + room], stats[:, at : at + room]
-                    with watch.lock:
-                        counters.add(size, x, stats[:, :, 0])
-                    if self.verbose:
-                        seen.add(stats)
-                    if room:
+            with ensemble.threads(), progress:
+                for size, x, stats in chunks:
+                    watch.add(size, x, stats)
+                    if stats.shape[1]:
                         stats[:, :, 0] += target.constant
-                        accepted += 0.0 if rates is None else float(stats[:, :, rates].sum())
-                        x = x.reshape(n_chains, room, *target.shape)
+                        x = x.reshape(*stats.shape[:2], *target.shape)
                         carry = observer.see(carry, Chunk(x, stats))
                     observer.after(carry)
-                    done += room
                     progress(size * n_chains)
-                    enough = watch.ends()  # also after a Ctrl-C: the next call does not ask again
-                    if interrupted():
+                    # Rules are also asked after a Ctrl-C: the next call does not ask again.
+                    if watch.ends() or interrupted():
                         break
                 if interrupted():
                     warn(
-                        f"Interrupted: returning {done} of {n} draws per chain. Call sample again "
-                        "to go on.",
+                        f"Interrupted: returning {watch.made} of {n} draws per chain. Call sample "
+                        "again to go on.",
                         InterruptedWarning,
                     )
                 if watch.stopped_by:
-                    line.end(f"stopped by {watch.stopped_by}")
+                    progress.end(f"stopped by {watch.stopped_by}")
                 observer.end(carry, watch.stopped_by if watch.rules else None)
             self.keep_log_prob()
         finally:
             self.watch = None
             observer.close(carry)
-        known = rates is not None and done > 0
-        acceptance = accepted / (done * n_chains) if known else None
-        return done, acceptance, *results(observer, carry, call)
+        return carry
+
+    def _begin(self, thin: int) -> None:
+        """Begin a call with draws ``thin`` transitions apart."""
+        ensemble = self.ensemble
+        ensemble.chains.moved[:] = False
+        ensemble.counters.begin(thin)
+        if not ensemble.counters.drawing.made:
+            ensemble.forget_acceptance()
 
 
 def check_possible(chains: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -18,16 +18,19 @@ _Variables = list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]
 Place = tuple[Path, Callable[[], bytes]]
 
 
+class _Open(NamedTuple):
+    """The store of a call, and the first of its draws there."""
+
+    store: Store
+    first: int
+
+
 class StoredDraws(Observer):
     """Writes draws, which have ``attrs``, or statistics of them, during one call.
 
     ``chains`` makes the bytes of what changes as they move; the store must end where they are when
     this is made. ``state`` is any of the target's.
     """
-
-    call: Call
-    store: Store
-    first: int  # draw of this call in the store
 
     def __init__(
         self,
@@ -40,14 +43,13 @@ class StoredDraws(Observer):
         (self.path, self._sampler), self._chains, self._begin = place, chains, chains()
         self.state, self.statistics, self.attrs = state, statistics, attrs
 
-    def init(self, call: Call) -> None:
-        self.call = call
+    def init(self, call: Call) -> _Open:
         new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
-        self.store = (self._created if new else self._opened)(self._variables())
-        self.first = self.store.n_draws
+        store = (self._created if new else self._opened)(call, self._variables(call))
+        return _Open(store, store.n_draws)
 
-    def _variables(self) -> _Variables:
-        call, target, found = self.call, self.call.target, []
+    def _variables(self, call: Call) -> _Variables:
+        target, found = call.target, []
         if not self.statistics:
             found.append(("x", target.dims, target.dtype.str, target.shape))
         for name, statistic in self.statistics.items():
@@ -60,25 +62,25 @@ class StoredDraws(Observer):
             for name, dims, dtype, shape in found
         ]
 
-    def _created(self, variables: _Variables) -> Store:
+    def _created(self, call: Call, variables: _Variables) -> Store:
         of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
         chunk = chunk_size(int(of_draw))
         settings = {
             "thin": self.attrs["thin"],
-            "stats": self.call.stat_names,
+            "stats": call.stat_names,
             "chunk": chunk,
-            "first": self.call.first_draw,
+            "first": call.first_draw,
             "variables": [
                 (name, dims, dtype, (shape[0], chunk, *shape[1:]))
                 for name, dims, dtype, shape in variables
             ],
         }
-        store = Store(self.path, settings, self.attrs, self._coords(variables))
-        store.wanted = self.call.n_draws
+        store = Store(self.path, settings, self.attrs, self._coords(call, variables))
+        store.wanted = call.n_draws
         store.create(self._sampler(), self._begin)
         return store
 
-    def _opened(self, variables: _Variables) -> Store:
+    def _opened(self, call: Call, variables: _Variables) -> Store:
         store, kept = Store.open(self.path, verify=False)
         try:
             self._check(store, variables)
@@ -88,7 +90,7 @@ class StoredDraws(Observer):
                     f"run, or they have moved since. {self.attrs['sampler']}.resume goes on from "
                     "where it ends; or give another path."
                 )
-            store.wanted = store.n_draws + self.call.n_draws
+            store.wanted = store.n_draws + call.n_draws
             store.attrs.pop("stopped_by", None)  # of the previous call
             store.commit(self._begin)  # with the number of draws wanted
         except BaseException:
@@ -113,21 +115,21 @@ class StoredDraws(Observer):
                 "shape or type; give the same record, or another path."
             )
 
-    def _coords(self, variables: _Variables) -> Coords:
-        found: Coords = {"chain": (("chain",), np.arange(self.call.n_chains))}
+    def _coords(self, call: Call, variables: _Variables) -> Coords:
+        found: Coords = {"chain": (("chain",), np.arange(call.n_chains))}
         if not self.statistics:
-            named = self.call.target.coords.items()
+            named = call.target.coords.items()
             return found | {name: ((name,), np.asarray(values)) for name, values in named}
         for _, dims, _, shape in variables:
             for dim, size in zip(dims[2:], shape[1:], strict=True):
                 found[dim] = ((dim,), np.arange(size))
         return found
 
-    def most(self, carry: None) -> int:
-        return self.store.chunk - self.store.filled
+    def most(self, carry: _Open) -> int:
+        return carry.store.chunk - carry.store.filled
 
-    def see(self, carry: None, chunk: Chunk) -> None:
-        store, n = self.store, chunk.lp.shape[1]
+    def see(self, carry: _Open, chunk: Chunk) -> _Open:
+        store, n = carry.store, chunk.lp.shape[1]
         here = slice(store.filled, store.filled + n)
         places = {v.name: v.buffer[:, here] for v in store.variables}
         for name, statistic in self.statistics.items():
@@ -142,24 +144,25 @@ class StoredDraws(Observer):
                 place[:] = values
         if not self.statistics:
             places["x"][:] = chunk.x
-        for k, name in enumerate(self.call.stat_names):
+        for k, name in enumerate(store.settings["stats"]):
             places[name][:] = chunk.stats[:, :, k]
         store.n_draws += n
+        return carry
 
-    def after(self, carry: None) -> None:
-        if self.store.is_due():
-            self.store.commit(self._chains())
+    def after(self, carry: _Open) -> None:
+        if carry.store.is_due():
+            carry.store.commit(self._chains())
 
-    def end(self, carry: None, stopped_by: str | None) -> None:
+    def end(self, carry: _Open, stopped_by: str | None) -> None:
         if stopped_by is not None:
-            self.store.attrs["stopped_by"] = stopped_by
-        self.store.end(self._chains())
+            carry.store.attrs["stopped_by"] = stopped_by
+        carry.store.end(self._chains())
 
-    def result(self, carry: None) -> xr.Dataset:
-        return open_draws(self.path).isel(draw=slice(self.first, self.store.n_draws))
+    def result(self, carry: _Open) -> xr.Dataset:
+        return open_draws(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
 
-    def stats(self, carry: None) -> xr.Dataset:
-        return open_stats(self.path).isel(draw=slice(self.first, self.store.n_draws))
+    def stats(self, carry: _Open) -> xr.Dataset:
+        return open_stats(self.path).isel(draw=slice(carry.first, carry.store.n_draws))
 
-    def close(self, carry: None) -> None:
-        self.store.close()
+    def close(self, carry: _Open) -> None:
+        carry.store.close()

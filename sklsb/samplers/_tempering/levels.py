@@ -6,26 +6,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from sklsb._kernels.tempering.scan import Levels
-from sklsb._system.memory import at_once, check_fits
-from sklsb.samplers._run.observers import (
-    MOST_SHOWN,
-    Call,
-    Chunk,
-    GivenStatistics,
-    Kept,
-    Statistics,
-)
+from sklsb._system.memory import check_fits
+from sklsb.samplers._run.observers import Call, Chunk, Kept, KeptDraws, Statistics
 from sklsb.samplers._tempering.ladders import Ladders
 
 
-class AtLevels(GivenStatistics):
+class AtLevels(KeptDraws):
     """Keeps statistics of the states at all levels, or these, with their log p and visits.
 
     To what it inherits, each level of each ladder is a chain.
     """
-
-    levels: Levels  # of the present chunk
 
     def __init__(self, ladders: Ladders, statistics: Statistics):
         super().__init__(statistics or {"x": lambda states: states})
@@ -42,17 +32,15 @@ class AtLevels(GivenStatistics):
         return super().init(call._replace(n_chains=call.n_chains * self.n_levels))
 
     def most(self, carry: Kept) -> int:
-        return at_once(MOST_SHOWN, carry.call.n_chains * carry.call.target.n_sites)
+        return carry.call.most_shown
 
-    def room(self, carry: Kept, n: int) -> None:
-        self.levels = self.ladders.new_levels(n)
-
-    def _sums(self, carry: Kept) -> tuple[Any, ...]:
-        return (self.levels,)
+    def _sums(self, carry: Kept, n: int) -> tuple[Any, ...]:
+        carry.levels = self.ladders.new_levels(n)
+        return (carry.levels,)
 
     def see(self, carry: Kept, chunk: Chunk) -> Kept:
         shape, target = (carry.call.n_chains, chunk.lp.shape[1]), carry.call.target
-        x, stats = np.moveaxis(self.levels.x, 2, 1), np.moveaxis(self.levels.stats, 2, 1)
+        x, stats = (np.moveaxis(values, 2, 1) for values in carry.levels)
         stats[..., 0] += target.constant
         chains = Chunk(x.reshape(*shape, *target.shape), stats.reshape(*shape, -1))
         return super().see(carry, chains)

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from sklsb._kernels.run import Drawing, no_draws
-from sklsb._system.progress import segments, tick
+from sklsb._system.progress import tick
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
 
@@ -56,9 +55,7 @@ def run_scans(
     ladders: Ladders, n_scans: int, between: Between = lambda made: None, made: int = 0
 ) -> None:
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
-    nowhere = no_draws(ladders.chains)
-    for size in segments(n_scans - made, ladders.target.offers.may_be_slow):
-        ladders.run(size, Drawing(), *nowhere)
+    for size, *_ in ladders.segments(n_scans - made):
         made += size
         tick()
         between(made)
