@@ -149,8 +149,8 @@ def run(chains, n, none):
     """Return the seconds of n transitions, the evaluations of one, and n."""
     before, began = int(chains.chains.evaluations.sum()), time.process_time()
     for _ in range(n // 512):
-        chains.run(512, Drawing(), *none)
-    chains.run(n % 512, Drawing(), *none)
+        chains.run(512, Drawing(), none)
+    chains.run(n % 512, Drawing(), none)
     took = time.process_time() - began
     return took, (int(chains.chains.evaluations.sum()) - before) / n, n
 

@@ -176,7 +176,7 @@ def test_transitions_are_those_of_the_matrix(name, kind):
     for seed, x in enumerate(states[:: -(-len(states) // 3)]):
         ensemble = blocked(target, source.copy(), np.tile(x, (n, 1)), seed=seed)
         nothing = np.empty((n, 0, x.size), target.dtype), np.empty((n, 0, 2))
-        ensemble.run(1, Drawing(), *nothing)
+        ensemble.run(1, Drawing(), nothing)
         row = matrix[index_of(target, x[None])[0]]
         count = np.bincount(index_of(target, ensemble.chains.x), minlength=row.size)
         assert not count[row == 0].any()
@@ -529,7 +529,7 @@ def test_rejected_draws_leave_no_trace(monkeypatch):
     x = possible_states(target)[:1]
     one = blocked(target, source, x, share=1.0)
     whole = np.empty((1, 100_000, 3), np.int8)
-    one.run(100_000, Drawing(1), whole, np.empty((1, 100_000, 2)))
+    one.run(100_000, Drawing(1), (whole, np.empty((1, 100_000, 2))))
     p = exact.probabilities(target)
     count = np.bincount(index_of(target, whole[0]), minlength=8)
     # Chi-square of 7 degrees of freedom: above 57 with probability below 1e-9.
@@ -538,7 +538,7 @@ def test_rejected_draws_leave_no_trace(monkeypatch):
     parts = []
     for size in (1, 333, 666):
         part = np.empty((1, size, 3), np.int8)
-        other.run(size, Drawing(1), part, np.empty((1, size, 2)))
+        other.run(size, Drawing(1), (part, np.empty((1, size, 2))))
         parts.append(part)
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole[:, :1000])
 

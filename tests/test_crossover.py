@@ -183,7 +183,7 @@ def test_scans_are_those_of_the_matrix():
         rule = Systematic(np.arange(3, dtype=np.uint32), 1)
         ladders = Ladders(target, states, Streams(spawn(parity, n)), rule, beta)
         ladders.n_scans = parity
-        ladders.run(1, Drawing(), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
+        ladders.run(1, Drawing(), (np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2))))
         index = ladders.states @ np.array([4, 2, 1])
         wanted = wanted.reshape((8,) * 6)
         for one, other in itertools.combinations(range(6), 2):

@@ -187,14 +187,14 @@ def test_jumps_keep_caches_and_copies(function):
     chains = BalancedEnsemble(target, x, Streams(spawn(0, 3)))
     chains.start(rule)
     out = np.empty((3, 500, 36), np.int8), np.empty((3, 500, 2))
-    chains.run(500, Drawing(1), *out)
+    chains.run(500, Drawing(1), out)
     check_caches(chains, "after jumps")
     again = pickle.loads(pickle.dumps(chains))
     parts = [np.empty_like(part) for part in out], [np.empty_like(part) for part in out]
-    chains.run(500, Drawing(1), *parts[0])
+    chains.run(500, Drawing(1), parts[0])
     for begin in (0, 100, 350):
         end = {0: 100, 100: 350, 350: 500}[begin]
-        again.run(end - begin, Drawing(1, 0, begin), *parts[1])
+        again.run(end - begin, Drawing(1, 0, begin), parts[1])
     assert np.array_equal(parts[0][0], parts[1][0])
     assert np.array_equal(parts[0][1], parts[1][1])
     assert (out[1][..., 1] == 1.0).all()
@@ -207,7 +207,7 @@ def test_an_isolated_state_is_kept():
     chains = BalancedEnsemble(target, x, Streams(spawn(0, 1)))
     chains.start(rule)
     out = np.empty((1, 50, 3), target.dtype), np.empty((1, 50, 2))
-    chains.run(50, Drawing(1), *out)
+    chains.run(50, Drawing(1), out)
     assert (out[0] == 0).all()
 
 

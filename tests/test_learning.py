@@ -656,7 +656,7 @@ def test_global_flux_moves_tied_pairs_more():
         chains = BalancedEnsemble(tied, states, [np.random.default_rng([7, c]) for c in range(40)])
         draws, stats = np.empty((40, 1000, d), dtype=np.int8), np.empty((40, 1000, 2))
         chains.start(Balanced(function.table()))
-        chains.run(4000, Drawing(4), draws, stats)
+        chains.run(4000, Drawing(4), (draws, stats))
         pairs = draws[:, :, : 2 * n_pairs]
         whole = pairs[:, :, ::2] + pairs[:, :, 1::2]  # 2 or -2 where both ends agree
         last = np.where(whole[:, 0] != 0, whole[:, 0], 2)

@@ -154,8 +154,8 @@ def check_ensemble(package):
     for out in draws[:2]:
         other = object.__new__(made)
         other.__setstate__({"target": target, "n_jobs": 1, "state": state})
-        other.run(20, drawing, *out)
-    chains.run(20, drawing, *draws[2])
+        other.run(20, drawing, out)
+    chains.run(20, drawing, draws[2])
     for x, _ in draws[:2]:
         assert np.array_equal(x, draws[2][0]), "chains from a state go on as these do"
     counts = chains.chains.evaluations.copy()

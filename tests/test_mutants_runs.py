@@ -816,7 +816,7 @@ MUTANTS = {
     ),
     "draws of another thin in a store": Mutant(
         STORED,
-        'if store.settings["thin"] != thin:',
+        'if known["thin"] != given["thin"]:',
         "if False:",
         check_store,
         "DID NOT RAISE",

@@ -178,7 +178,7 @@ def moved_on(chains, n):
     d = chains.chains.x.shape[1]
     x = np.empty((len(chains), n, d), dtype=chains.target.dtype)
     stats = np.empty((len(chains), n, len(chains.rule.facts.stat_names)))
-    chains.run(n, Drawing(1), x, stats)
+    chains.run(n, Drawing(1), (x, stats))
     return x.tobytes(), stats.tobytes()
 
 

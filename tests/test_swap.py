@@ -334,7 +334,7 @@ def test_exact_draws_stay_exact(name, n_partners):
     chains.start(rule)
     nothing = np.empty((n, 0, target.n_sites), target.dtype), np.empty((n, 0, 2))
     for steps in (1, 6):
-        chains.run(steps, Drawing(), *nothing)
+        chains.run(steps, Drawing(), nothing)
         assert chi_square(chains.chains.x, states, p) > 1e-9
     # As often from one state to another as back.
     index = {state.tobytes(): k for k, state in enumerate(states)}

@@ -298,7 +298,7 @@ def check_scans(target, product, n=2000):
             product=product,
         )
         ladders.n_scans = parity
-        ladders.run(1, Drawing(), np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2)))
+        ladders.run(1, Drawing(), (np.empty((n, 0, 3), np.int8), np.empty((n, 0, 2))))
         rejected = ladders.ladder.rejected[:, parity]
         assert ((rejected >= 0) & (rejected <= 1)).all(), "a scan refuses with a probability"
         index = ladders.states[:, 0] @ np.array([4, 2, 1])

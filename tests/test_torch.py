@@ -453,7 +453,7 @@ def test_sampler_gives_the_same_chains_fast_and_not():
     by_gradients = FastEnsemble(target, compiled.state_, compiled.run_.ensemble.streams.copy())
     by_gradients.start(compiled.run_.ensemble.rule)
     x, stats = np.empty((4, 40, 8), np.int8), np.empty((4, 40, 1))
-    by_gradients.run(120, Drawing(3), x, stats)
+    by_gradients.run(120, Drawing(3), (x, stats))
     further = compiled.sample(40, thin=3)
     np.testing.assert_array_equal(x, further["x"])
     np.testing.assert_allclose(stats[:, :, 0], further["lp"], rtol=1e-12)
@@ -820,7 +820,7 @@ def test_draws_do_not_depend_on_how_chains_are_divided(name, n_flips, monkeypatc
         draws, stats = np.empty((7, 60, target.n_sites), target.dtype), np.empty((7, 60, 2))
         with chains.threads():
             assert (chains._pool is None) == (n_threads == 1)
-            chains.run(180, Drawing(3), draws, stats)
+            chains.run(180, Drawing(3), (draws, stats))
         found.append((draws, stats, chains.log_prob()))
     for others in found[1:]:
         assert all(map(np.array_equal, others, found[0]))

@@ -29,7 +29,8 @@ MOST_NUMBERS = 1 << 18
 # Most moves drawn from one gradient.
 MOST_FLIPS = 64
 NO_DRAWS = Drawing()
-# Arrays that draws and their statistics go to, and the place of the first.
+# Arrays that draws and their statistics go to, by chain and draw; with the place of the first.
+Out = tuple[States, Array]
 Room = tuple[States, Array, int]
 
 
@@ -64,11 +65,8 @@ class ChainEnsemble(ABC):
         return int(self.rule.facts.n_uniforms)
 
     @abstractmethod
-    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        """Make transitions in every chain, storing draws.
-
-        The first two axes of ``draws`` and ``stats`` are chains and draws.
-        """
+    def run(self, n: int, drawing: Drawing, out: Out) -> None:
+        """Make n transitions in every chain, storing draws."""
 
     def room(self, n: int, n_stats: int = 2) -> Room:
         """Return new arrays for n draws."""
@@ -98,7 +96,7 @@ class ChainEnsemble(ABC):
             number = drawing.count(size)
             draws, stats, at = (room or self.room)(number)
             drawing = drawing._replace(at=at)
-            self.run(size, drawing, draws, stats, *sums(number))
+            self.run(size, drawing, (draws, stats), *sums(number))
             here = drawing.room(size)
             drawing = drawing.after(size)
             yield size, draws[:, here], stats[:, here]

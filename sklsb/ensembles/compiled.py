@@ -16,7 +16,7 @@ from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing, Steps, Sums
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import Array, LearnableEnsemble, Streamed
+from sklsb.ensembles.base import Array, LearnableEnsemble, Out, Streamed
 from sklsb.ensembles.streams import MANY, Streams
 from sklsb.targets.base import States, Target
 
@@ -136,7 +136,7 @@ class Ensemble(Streamed):
         uniforms: Array,
         n_transitions: int,
         drawing: Drawing,
-        out: tuple[States, Array],
+        out: Out,
         sums: Sums | None = None,
         drawn: bool = False,
     ) -> None:
@@ -159,21 +159,14 @@ class Ensemble(Streamed):
 
         self._over_chains(work)
 
-    def run(
-        self,
-        n_transitions: int,
-        drawing: Drawing,
-        draws: States,
-        stats: Array,
-        sums: Sums | None = None,
-    ) -> None:
+    def run(self, n: int, drawing: Drawing, out: Out, sums: Sums | None = None) -> None:
         """Make transitions; ``sums`` are of the draws, too."""
         self._refresh()
 
         def work(span: tuple[int, int]) -> None:
             for c in range(*span):
-                row = self.streams.numbers(self.rule, c, n_transitions, spread=True)[None]
-                self._run((c, c + 1), row, n_transitions, drawing, (draws, stats), sums, True)
+                row = self.streams.numbers(self.rule, c, n, spread=True)[None]
+                self._run((c, c + 1), row, n, drawing, out, sums, True)
 
         self._over_chains(work)
 

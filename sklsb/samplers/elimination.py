@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.draws import marginals_dataset
+from sklsb.ensembles.base import NO_DRAWS
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import Limits, check_limits
@@ -81,9 +81,7 @@ class _Exact(Algorithm):
 
     def burn_in(self, ensemble: Redraws) -> dict[str, Any]:
         """Make one draw, so that the present states are draws."""
-        n = len(ensemble)
-        no_draws = np.empty((n, 0, self.target.n_sites), self.target.dtype)
-        ensemble.run(1, Drawing(), no_draws, np.empty((n, 0, 1)))
+        ensemble.run(1, NO_DRAWS, ensemble.room(0)[:2])
         elimination, self._made = ensemble.elimination, None
         cost = elimination.found.cost
         return {"log_z_": log_partition_of(elimination), "cost_": cost, "_marginals": None}

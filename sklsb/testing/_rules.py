@@ -173,5 +173,5 @@ def _check_chains(rule: Rule, target: Target, n: int) -> None:
 def _draws(ensemble: Ensemble, n: int) -> States:
     x = np.empty((len(ensemble), n, ensemble.target.n_sites), dtype=ensemble.target.dtype)
     stats = np.empty((len(ensemble), n, len(ensemble.rule.facts.stat_names)))
-    ensemble.run(n, Drawing(1), x, stats)
+    ensemble.run(n, Drawing(1), (x, stats))
     return x

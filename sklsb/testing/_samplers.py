@@ -114,7 +114,7 @@ def _check_draws(sampler: BaseSampler, target: Target, n: int) -> None:
     for _ in range(n):
         for _ in range(2):
             if facts.parts:  # what is drawn depends on the coins
-                replay.run(1, Drawing(), *nothing)
+                replay.run(1, Drawing(), nothing)
             else:
                 replay.advance(np.stack([uniforms(rng, 1, facts.n_uniforms) for rng in rngs]))
         expected.append(replay.chains.x.copy())

@@ -23,7 +23,7 @@ from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.walkers import Walkers
-from sklsb.ensembles.base import LearnableEnsemble
+from sklsb.ensembles.base import LearnableEnsemble, Out
 from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
@@ -317,10 +317,10 @@ class FastEnsemble(LearnableEnsemble):
         with self._moving(uniforms.shape[1]):
             self._divided(uniforms, Drawing())
 
-    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        room, thin = drawing.room(n_transitions), drawing.thin
-        uniforms = self.streams.pairs(n_transitions)
-        with self._moving(n_transitions):
+    def run(self, n: int, drawing: Drawing, out: Out) -> None:
+        (draws, stats), room, thin = out, drawing.room(n), drawing.thin
+        uniforms = self.streams.pairs(n)
+        with self._moving(n):
             self.walkers.acceptance += self._tensor(self.chains.acceptance[:, 0])
             self.chains.acceptance[:] = 0.0
             found = self._divided(uniforms, drawing)

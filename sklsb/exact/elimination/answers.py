@@ -460,14 +460,14 @@ def sample(
     chains = Redraws(Whole(elimination, 1), nowhere, streams)
     log_partition_of(elimination)  # warns if rows of tables do not sum to 1
     warn_if_lost(target, elimination.rounding_size)
-    draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
-    chains.run(1, Drawing(), draws, stats)  # the draws are those of `EliminationSampler`
+    out = draws, stats = np.empty((1, n, target.n_sites), target.dtype), np.empty((1, n, 1))
+    chains.run(1, Drawing(), out)  # the draws are those of `EliminationSampler`
     most = at_once(MOST_NUMBERS, chains.rule.n_uniforms)
     with Progress(verbose, "sample", n, "draws") as progress:
         for begin in range(0, n, most):
             size = min(most, n - begin)
             chains.make_ahead(size, n - begin, lambda: True)
-            chains.run(size, Drawing(1, 0, begin), draws, stats)
+            chains.run(size, Drawing(1, 0, begin), out)
             progress(size)
     attrs = {"inference_library": "sklsb", "inference_library_version": __version__}
     dataset = draws_dataset(draws, target, attrs | attrs_of(target))

@@ -10,7 +10,7 @@ from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import Streamed
+from sklsb.ensembles.base import Out, Streamed
 from sklsb.ensembles.compiled import new_chains
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -83,9 +83,9 @@ class Redraws(Streamed):
             if accepted.size:
                 self.chains.x[c] = out[accepted[-1]]
 
-    def run(self, n_transitions: int, drawing: Drawing, draws: States, stats: Array) -> None:
-        kept, room = drawing.kept(n_transitions), drawing.room(n_transitions)
-        self.make_ahead(n_transitions, n_transitions, lambda: True)
+    def run(self, n: int, drawing: Drawing, out: Out) -> None:
+        (draws, stats), kept, room = out, drawing.kept(n), drawing.room(n)
+        self.make_ahead(n, n, lambda: True)
         while len(self._rooms) < len(self):
             self._rooms.append(new_room(self.elimination.passes.plan.buckets))
 
@@ -93,13 +93,13 @@ class Redraws(Streamed):
             chains = self.chains
             for c in range(*span):
                 # If the model is in one piece, each thread makes the redraws of its chains.
-                self.source.fill([c], [n_transitions], 0, [self.streams.chain[c]], self._rooms[c])
-                x, lp = self.source.take(c, n_transitions)
+                self.source.fill([c], [n], 0, [self.streams.chain[c]], self._rooms[c])
+                x, lp = self.source.take(c, n)
                 draws[c, room] = x[kept]
                 stats[c, room, 0] = lp[kept] - self.target.constant
-                if n_transitions:
+                if n:
                     chains.x[c] = x[-1]
                 chains.moved[c] = True  # every site had its chance: an exact draw is never stuck
-                chains.evaluations[c] += n_transitions * self.elimination.entries_per_draw
+                chains.evaluations[c] += n * self.elimination.entries_per_draw
 
         self._spread(work, len(self), self.chains)

@@ -12,6 +12,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.run import Drawing, Sums
+from sklsb.ensembles.base import Out
 from sklsb.ensembles.compiled import Array, Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Pool, Whole
@@ -93,27 +94,13 @@ class BlockedEnsemble(Ensemble):
     def advance(self, uniforms: Array) -> None:
         raise TypeError("A chain with redraws takes no numbers from outside; call run.")
 
-    def run(
-        self,
-        n_transitions: int,
-        drawing: Drawing,
-        draws: States,
-        stats: Array,
-        sums: Sums | None = None,
-    ) -> None:
+    def run(self, n: int, drawing: Drawing, out: Out, sums: Sums | None = None) -> None:
         self._refresh()
         room = self.chains.part.second.state.shape[1]
-        for begin in range(0, n_transitions, room):
-            size = min(room, n_transitions - begin)
-            self._run_part(size, drawing.after(begin), (draws, stats), sums)
+        for begin in range(0, n, room):
+            self._run_part(min(room, n - begin), drawing.after(begin), out, sums)
 
-    def _run_part(
-        self,
-        n: int,
-        drawing: Drawing,
-        out: tuple[States, Array],
-        sums: Sums | None,
-    ) -> None:
+    def _run_part(self, n: int, drawing: Drawing, out: Out, sums: Sums | None) -> None:
         # What the coins will be, so that redraws are ready when they come.
         redrawn = self._coins(n)
         self._want(redrawn, 0)

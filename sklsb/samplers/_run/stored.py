@@ -12,8 +12,6 @@ from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, app
 from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States
 
-# Name, dims, type and shape, from chains on, of a draw of each stored array.
-_Variables = list[tuple[str, tuple[str, ...], str, tuple[int, ...]]]
 # The folder, and what makes the bytes of the fitted sampler.
 Place = tuple[Path, Callable[[], bytes]]
 
@@ -45,10 +43,11 @@ class StoredDraws(Observer):
 
     def init(self, call: Call) -> _Open:
         new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
-        store = (self._created if new else self._opened)(call, self._variables(call))
+        store = (self._created if new else self._opened)(call, self._settings(call))
         return _Open(store, store.n_draws)
 
-    def _variables(self, call: Call) -> _Variables:
+    def _settings(self, call: Call) -> dict[str, Any]:
+        """Return what never changes in a store: arrays by name, dims, type and shape, and more."""
         target, found = call.target, []
         if not self.statistics:
             found.append(("x", target.dims, target.dtype.str, target.shape))
@@ -57,33 +56,37 @@ class StoredDraws(Observer):
             dims = tuple(f"{name}_dim_{k}" for k in range(values.ndim - 1))
             found.append((name, dims, values.dtype.str, values.shape[1:]))
         found += [(name, (), "<f8", ()) for name in call.stat_names]
-        return [
-            (name, ("chain", "draw", *dims), dtype, (call.n_chains, *map(int, shape)))
-            for name, dims, dtype, shape in found
-        ]
-
-    def _created(self, call: Call, variables: _Variables) -> Store:
-        of_draw = sum(np.dtype(dtype).itemsize * np.prod(s) for _, _, dtype, s in variables)
-        chunk = chunk_size(int(of_draw))
-        settings = {
+        sizes = [np.dtype(dtype).itemsize * np.prod(shape) for _, _, dtype, shape in found]
+        chunk = chunk_size(int(call.n_chains * sum(sizes)))
+        lead = call.n_chains, chunk
+        return {
             "thin": self.attrs["thin"],
             "stats": call.stat_names,
             "chunk": chunk,
             "first": call.first_draw,
             "variables": [
-                (name, dims, dtype, (shape[0], chunk, *shape[1:]))
-                for name, dims, dtype, shape in variables
+                (name, ("chain", "draw", *dims), dtype, (*lead, *map(int, shape)))
+                for name, dims, dtype, shape in found
             ],
         }
-        store = Store(self.path, settings, self.attrs, self._coords(call, variables))
+
+    def _created(self, call: Call, settings: dict[str, Any]) -> Store:
+        coords: Coords = {"chain": (("chain",), np.arange(call.n_chains))}
+        if not self.statistics:
+            named = call.target.coords.items()
+            coords |= {name: ((name,), np.asarray(values)) for name, values in named}
+        for _, dims, _, shape in settings["variables"] if self.statistics else ():
+            of_dims = zip(dims[2:], shape[2:], strict=True)
+            coords |= {dim: ((dim,), np.arange(size)) for dim, size in of_dims}
+        store = Store(self.path, settings, self.attrs, coords)
         store.wanted = call.n_draws
         store.create(self._sampler(), self._begin)
         return store
 
-    def _opened(self, call: Call, variables: _Variables) -> Store:
+    def _opened(self, call: Call, settings: dict[str, Any]) -> Store:
         store, kept = Store.open(self.path, verify=False)
         try:
-            self._check(store, variables)
+            self._check(store.settings, settings)
             if kept != self._begin:
                 raise StoreError(
                     f"{self.path} does not end where the chains of this sampler are: it is another "
@@ -98,32 +101,18 @@ class StoredDraws(Observer):
             raise
         return store
 
-    def _check(self, store: Store, variables: _Variables) -> None:
-        thin = self.attrs["thin"]
-        if store.settings["thin"] != thin:
+    def _check(self, known: dict[str, Any], given: dict[str, Any]) -> None:
+        if known["thin"] != given["thin"]:
             raise StoreError(
-                f"thin is {thin}, but {self.path} has draws of thin {store.settings['thin']}; give "
+                f"thin is {given['thin']}, but {self.path} has draws of thin {known['thin']}; give "
                 "the same, or another path."
             )
-        known = [(v.name, v.dtype, (v.shape[0], *v.shape[2:])) for v in store.variables]
-        given = [(name, np.dtype(dtype), shape) for name, _, dtype, shape in variables]
-        if known != given:
-            there = ", ".join(name for name, *_ in known)
-            here = ", ".join(name for name, *_ in given)
+        if _arrays(known) != _arrays(given):
+            here, there = (", ".join(v[0] for v in of["variables"]) for of in (given, known))
             raise StoreError(
                 f"This call would store {here}, but {self.path} has {there}, or arrays of another "
                 "shape or type; give the same record, or another path."
             )
-
-    def _coords(self, call: Call, variables: _Variables) -> Coords:
-        found: Coords = {"chain": (("chain",), np.arange(call.n_chains))}
-        if not self.statistics:
-            named = call.target.coords.items()
-            return found | {name: ((name,), np.asarray(values)) for name, values in named}
-        for _, dims, _, shape in variables:
-            for dim, size in zip(dims[2:], shape[1:], strict=True):
-                found[dim] = ((dim,), np.arange(size))
-        return found
 
     def most(self, carry: _Open) -> int:
         return carry.store.chunk - carry.store.filled
@@ -166,3 +155,8 @@ class StoredDraws(Observer):
 
     def close(self, carry: _Open) -> None:
         carry.store.close()
+
+
+def _arrays(settings: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the arrays of a store, whatever the size of its chunks is."""
+    return [(*of, n_chains, rest) for *of, (n_chains, _, *rest) in settings["variables"]]

@@ -17,7 +17,7 @@ from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder, Levels, Scans
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble
+from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble, Out
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -454,38 +454,31 @@ class Ladders(ChainEnsemble):
         x = np.empty((*shape, self.inner.n_sites), self.inner.dtype)
         return Levels(x, np.empty((*shape, len(self.rule.facts.stat_names))))
 
-    def run(
-        self,
-        n_transitions: int,
-        drawing: Drawing,
-        draws: States,
-        stats: Array,
-        levels: Levels | None = None,
-    ) -> None:
+    def run(self, n: int, drawing: Drawing, out: Out, levels: Levels | None = None) -> None:
         """Make scans in every ladder, storing draws; with ``levels`` at every level."""
         self._levels = levels or self.new_levels(0)
         self._refresh()
         most = at_once(MOST_NUMBERS, self.rule.facts.n_uniforms)
-        left = n_transitions
-        while left > 0:
-            size = min(left, most, self.batches.room)
-            self._scan(size, drawing, draws, stats)
+        while n > 0:
+            size = min(n, most, self.batches.room)
+            self._scan(size, drawing, out)
             self.batches.add(size, self.ladder.bennett)
             self.n_scans += size
-            left -= size
+            n -= size
             drawing = drawing.after(size)
 
-    def _scan(self, n_scans: int, drawing: Drawing, draws: States, stats: Array) -> None:
+    def _scan(self, n_scans: int, drawing: Drawing, out: Out) -> None:
         """Make scans of all ladders, and complete draws of the core."""
         if self.core is None:
-            self._over_ladders(lambda c: self._scan_one(c, n_scans, drawing, draws, stats))
+            self._over_ladders(lambda c: self._scan_one(c, n_scans, drawing, out))
             return
-        n, kept, room = len(self), drawing.kept(n_scans), drawing.room(n_scans)
+        (draws, stats), n = out, len(self)
+        kept, room = drawing.kept(n_scans), drawing.room(n_scans)
         core = np.empty((n, n_scans, self.inner.n_sites), self.inner.dtype)
         known = np.empty((n, n_scans, len(self.rule.facts.stat_names)))
 
         def work(c: int) -> None:
-            self._scan_one(c, n_scans, Drawing(1), core, known)
+            self._scan_one(c, n_scans, Drawing(1), (core, known))
             self._lift(c, core[c], kept, draws[c, room])
 
         self._over_ladders(work)
@@ -507,9 +500,7 @@ class Ladders(ChainEnsemble):
         self._moved[c, self.target.offers.first_moves[sites]] = True
         self._x[c] = last[0]
 
-    def _scan_one(
-        self, c: int, n_scans: int, drawing: Drawing, draws: States, stats: Array
-    ) -> None:
+    def _scan_one(self, c: int, n_scans: int, drawing: Drawing, out: Out) -> None:
         rule, n = self.rule, self.rule.n_replicas
         rngs = self.replicas.streams.chain[c * n : (c + 1) * n]
         most = at_once(MOST_NUMBERS, n * rule.width)
@@ -531,7 +522,6 @@ class Ladders(ChainEnsemble):
                 self._coins[c].random((size, (2 * self.n_copies - 1) * (self.beta.size - 1))),
                 self.batches.shift,
                 Scans(size, rule.n_steps, n_uniforms, rule.width, before, later),
-                draws,
-                stats,
+                *out,
                 self._levels,
             )
