@@ -23,20 +23,9 @@ from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.ensembles.streams import Streams
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.targets.base import States
-from sklsb.trials.candidates import (
-    Allowed,
-    Candidate,
-    Visited,
-    plain_candidates,
-    robust_candidates,
-)
+from sklsb.trials.candidates import Allowed, Candidate, Visited, plain_candidates, robust_candidates
 from sklsb.trials.draws import draw
-from sklsb.trials.factors import (
-    LEAST_GAIN,
-    factor_candidates,
-    learned_factors,
-    promised_gain,
-)
+from sklsb.trials.factors import LEAST_GAIN, factor_candidates, learned_factors, promised_gain
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
 from sklsb.trials.race import Outcome
 

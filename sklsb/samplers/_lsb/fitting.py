@@ -94,10 +94,7 @@ class Learning(Algorithm):
         if params.keep_burn_in:
             check_kept(target, params.n_chains, self.burn_in_length())
         rate = 0.0 if params.learning_rate is None else params.learning_rate
-        for name, value, high in (
-            ("learning_rate", rate, np.inf),
-            ("lazy", params.lazy, 1.0),
-        ):
+        for name, value, high in (("learning_rate", rate, np.inf), ("lazy", params.lazy, 1.0)):
             if not (isinstance(value, numbers.Real) and 0 <= float(value) < high):
                 raise ValueError(f"{name} is {value!r}; it must be in [0, {high:g}).")
         if params.fast:

@@ -27,13 +27,7 @@ from sklsb.exceptions import (
 from sklsb.samplers._run.traits import Traits
 from sklsb.targets._graphs import is_attractive
 from sklsb.targets.base import States, Target
-from sklsb.trials.reference import (
-    Reference,
-    contradiction,
-    elimination_fits,
-    of_answer,
-    of_tally,
-)
+from sklsb.trials.reference import Reference, contradiction, elimination_fits, of_answer, of_tally
 from sklsb.trials.thinning import Thinning
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
@@ -255,10 +249,7 @@ class DrawWarnings(ABC):
         """Return exact answers, if they take no more than what was made so far."""
 
     def warn_if_wrong(
-        self,
-        answer: xr.Dataset | None,
-        n_draws: int,
-        going_on: Callable[[], bool] = lambda: True,
+        self, answer: xr.Dataset | None, n_draws: int, going_on: Callable[[], bool] = lambda: True
     ) -> None:
         """Warn if exact answers contradict the draws of a call, or all draws since `fit`.
 

@@ -30,12 +30,7 @@ class Watch:
     """
 
     def __init__(
-        self,
-        rules: tuple[Rule, ...],
-        ensemble: ChainEnsemble,
-        n: int,
-        thin: int,
-        verbose: int = 0,
+        self, rules: tuple[Rule, ...], ensemble: ChainEnsemble, n: int, thin: int, verbose: int = 0
     ):
         counters, names = ensemble.counters, ensemble.rule.facts.stat_names
         self.rules, self.target, self.counters, self.requested = rules, ensemble.target, counters, n

@@ -272,10 +272,7 @@ class Ladders(ChainEnsemble):
         self._again = True
 
     def changed(
-        self,
-        states: States,
-        streams: Streams | None = None,
-        beta: Array | None = None,
+        self, states: States, streams: Streams | None = None, beta: Array | None = None
     ) -> "Ladders":
         """Return new ladders at other states; temperatures and streams are the same by default."""
         streams = self.streams if streams is None else streams
