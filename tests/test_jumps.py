@@ -190,7 +190,7 @@ def test_jumps_keep_caches_and_copies(function):
     chains.run(500, Drawing(1), out)
     check_caches(chains, "after jumps")
     again = pickle.loads(pickle.dumps(chains))
-    parts = [np.empty_like(part) for part in out], [np.empty_like(part) for part in out]
+    parts = [tuple(np.empty_like(part) for part in out) for _ in range(2)]
     chains.run(500, Drawing(1), parts[0])
     for begin in (0, 100, 350):
         end = {0: 100, 100: 350, 350: 500}[begin]
