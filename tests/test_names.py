@@ -13,6 +13,7 @@ import xarray as xr
 from sklsb import (
     RBM,
     FunctionTarget,
+    GibbsSampler,
     Ising,
     LSBSampler,
     MarkovNetwork,
@@ -681,3 +682,25 @@ def test_draws_in_other_numbers_or_another_order_of_sites_are_refused():
     drawn = exact.sample(binary, 100, random_state=0)
     flags = drawn.assign(x=drawn.x > 0)  # called 0 and 1, so they mean the same
     assert diagnostics.marginals(flags, binary).equals(diagnostics.marginals(drawn, binary))
+
+
+def test_states_of_xarray_are_read_by_their_axes_and_labels():
+    grid = Ising.lattice(np.random.default_rng(0).normal(size=(3, 3)), 0.2)
+    named = Ising(np.ones((3, 3)) - np.eye(3), [1.0, 0.0, -2.0], names=["c", "a", "b"])
+    drawn, of_names = (exact.sample(one, 50, random_state=0) for one in (grid, named))
+    for target, x, lp in (
+        (grid, drawn.x.transpose("chain", "draw", "col", "row"), drawn.lp),
+        (grid, drawn.x.isel(row=[2, 0, 1]), drawn.lp),
+        (
+            grid,
+            drawn.x.drop_vars(["row", "col"]).transpose("chain", "draw", "col", "row"),
+            drawn.lp,
+        ),
+        (named, of_names.x.sortby("site"), of_names.lp),
+        (named, of_names.x.transpose("site", ...), of_names.lp),
+    ):
+        np.testing.assert_allclose(target.log_prob(x), lp)
+    sampler = GibbsSampler(n_chains=2, n_burn_in=0, random_state=0)
+    start = of_names.x[0, :2].sortby("site")
+    sampler.fit(named, initial_states=start)
+    np.testing.assert_array_equal(sampler.state_, of_names.x[0, :2])

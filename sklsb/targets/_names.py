@@ -98,6 +98,20 @@ def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     return given.iloc[[place[label] for label in labels]]
 
 
+def turned(given: Any, coords: Mapping[str, Any]) -> Any:
+    """Return an array of xarray with its axes and labels in the order of coords.
+
+    What has no such axes, or other labels, stays as it is.
+    """
+    if not (hasattr(given, "coords") and {*coords} <= {*given.dims}):
+        return given
+    for dim, labels in coords.items():
+        own = plain(given[dim].values)
+        if own != plain(labels) and len(own) == len(labels) and {*own} == {*plain(labels)}:
+            given = given.sel({dim: labels})
+    return given.transpose(..., *coords)
+
+
 def aligned(
     given: Any, labels: list[Any] | None, n: int, name: str
 ) -> tuple[Any, list[Any] | None]:

@@ -31,7 +31,7 @@ from sklsb.targets._evidence import (
     value_name,
     weights_of,
 )
-from sklsb.targets._names import columns_of, coordinate, labels_of
+from sklsb.targets._names import columns_of, coordinate, labels_of, turned
 from sklsb.targets.offers import Offers, of_target
 
 if TYPE_CHECKING:
@@ -428,7 +428,8 @@ class Target(Worded, ABC):
         """Return states as an array of shape (..., n_sites) and type ``dtype``.
 
         Columns of a data frame are variables, by name if these have names, as are the labels of a
-        Series, which is one state; entries that are names of values are looked up.
+        Series, which is one state; entries that are names of values are looked up. Axes of an array
+        of xarray, and their labels, may have any order.
         """
         row: Any = x
         if columns_of(row) is None and len(labels_of(row) or ()) == self.n_sites > 0:
@@ -436,7 +437,7 @@ class Target(Worded, ABC):
         by_name = len(columns_of(row) or ()) == self.n_sites
         if columns_of(row) is not None:
             x = states_in(self, x, name, self._labels is not None, not self._is_binary)
-        given = as_array(x, name)
+        given = as_array(turned(x, self.coords), name)
         told = self._called_otherwise[given.dtype.kind == "b"]
         if told and not by_name and given.dtype != self.dtype:
             warn(
