@@ -37,8 +37,8 @@ def main(folder, n, seed):
     couplings = np.random.default_rng(0).normal(size=(2, 6, 6))
     glass = Ising.lattice(np.zeros((6, 6)), coupling=couplings)
     samplers = [
-        ParallelTempering(n_chains=2, n_burn_in=1200, random_state=1),
-        LSBSampler(n_chains=2, n_burn_in=1000, random_state=1, init="uniform"),
+        ParallelTempering(n_chains=2, n_burn_in=600, random_state=1),
+        LSBSampler(n_chains=2, n_burn_in=500, random_state=1, init="uniform"),
     ]
     for k, sampler in enumerate(samplers):
         path, resumed = folder / str(k), 0

@@ -61,7 +61,14 @@ def log_z(target):
     return logsumexp(target.log_prob(x))
 
 
-@pytest.mark.parametrize("name", TARGETS)
+# Evidence in layers compiles kernels that no other test here has.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n == "machine with evidence" else ())
+        for n in TARGETS
+    ],
+)
 def test_log_z_is_that_of_enumeration(name):
     check_log_z(*TARGETS[name])
 

@@ -237,7 +237,7 @@ def test_exact_ratios_compete_with_first_order_steps_on_torch(evidence):
     assert list(sampler.candidates_["candidate"].values) == ["lsb", "exact ratios"]
     assert sampler.candidates_.attrs["chosen"] == "lsb"
     assert sampler.sampler_.fast
-    found = marginals(sampler.sample(4000, thin=3), target)["p"].sel(state=1)[len(evidence) :]
+    found = marginals(sampler.sample(2000, thin=3), target)["p"].sel(state=1)[len(evidence) :]
     assert np.abs(found - 1.0 / (1.0 + np.exp(-0.3))).max() < 0.05
 
 

@@ -5,6 +5,7 @@ import gzip
 import pathlib
 import pkgutil
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import sklsb
 from sklsb import AutoSampler, Ising, LSBSampler, MarkovNetwork, exact, exceptions, io, open_draws
 from sklsb import __main__ as command_line
 from sklsb.__main__ import main
+from sklsb.io import _formats
 
 pytest.importorskip("zarr")
 
@@ -428,7 +430,7 @@ def test_errors(files, capsys, words, text):
     assert len(err.splitlines()) == 1
 
 
-def test_a_script_with_a_format_of_its_own(files):
+def test_a_script_with_a_format_of_its_own(files, capsys, monkeypatch):
     script = files / "fields.py"
     script.write_text(
         "import pathlib, sys\n"
@@ -443,8 +445,12 @@ def test_a_script_with_a_format_of_its_own(files):
     )
     (files / "two.FIELDS").write_text("0.5 -1.25")
     model, best = str(files / "two.FIELDS"), str(files / "best")
-    out = run_python(str(script), "map", model, "--beta", "2", "--out", best)
-    assert out == f"{best}: the most probable state, energy = -1.75\n"
+    monkeypatch.setattr(sys, "argv", [str(script), "map", model, "--beta", "2", "--out", best])
+    monkeypatch.setattr(_formats, "_FORMATS", dict(_formats._FORMATS))  # forgotten afterwards
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(script), run_name="__main__")
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"{best}: the most probable state, energy = -1.75\n"
     assert io.read_result("best").tolist() == [1, 0]
 
 

@@ -93,7 +93,9 @@ def test_effective_sample_sizes():
     assert np.median(found["ess"]) == pytest.approx(wanted, rel=0.15)
 
 
-@pytest.mark.parametrize(("n_chains", "n"), [(1, 500), (2, 100), (4, 1000)])
+@pytest.mark.parametrize(
+    ("n_chains", "n"), [(1, 500), (2, 100), pytest.param(4, 1000, marks=pytest.mark.slow)]
+)
 def test_chains_that_agree_are_rarely_accused(n_chains, n):
     """With p-values that hold: of 200 runs at most as many as 3 in a hundred allow."""
     accused = sum(
@@ -202,7 +204,7 @@ def test_draws_of_a_sweep_are_not_taken_for_sweeps():
 
 
 def test_a_run_that_is_looked_at_again_and_again():
-    check_looks(400)
+    check_looks(200)
 
 
 def check_looks(n):

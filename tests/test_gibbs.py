@@ -275,13 +275,22 @@ GRIDS = {
 }
 
 
-# Degrees 6 and 8 compile kernels of their own.
-@pytest.mark.parametrize("evidence", [None, {0: 1, 7: -1, 8: 1}])
+OBSERVED = {0: 1, 7: -1, 8: 1}
+# Degrees 6 and 8 compile kernels of their own, and so does evidence where degrees differ.
+SLOW = {("cubic", 0), ("cubic", 1), ("king's moves", 0), ("king's moves", 1), ("tree", 1)}
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "evidence"),
     [
-        pytest.param(n, marks=pytest.mark.slow if n in ("cubic", "king's moves") else ())
+        pytest.param(
+            n,
+            evidence,
+            id=f"{n}-evidence" if k else n,
+            marks=pytest.mark.slow if (n, k) in SLOW else (),
+        )
         for n in GRIDS
+        for k, evidence in enumerate((None, OBSERVED))
     ],
 )
 def test_draws_are_those_of_kept_local_fields(name, evidence):

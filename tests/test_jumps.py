@@ -201,7 +201,7 @@ def test_jumps_keep_caches_and_copies(function):
 
 
 def test_an_isolated_state_is_kept():
-    target = XOR.condition({2: 0})
+    target = sklsb.MarkovNetwork([2, 2, 2], [((0, 1), np.eye(2)), ((1, 2), np.eye(2))])
     x = np.array([[0, 0, 0]])
     rule = Jump(Barker().table(), 0.0)
     chains = BalancedEnsemble(target, x, Streams(spawn(0, 1)))

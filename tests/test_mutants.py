@@ -379,7 +379,8 @@ def check_redraws(package):
 def test_plain_python_gives_the_same_chains_bit_for_bit():
     def run(package):
         found = []
-        for settings in ({}, {"rejection_free": True}):
+        # Searches for starts take long as plain Python; one is made.
+        for settings in ({}, {"rejection_free": True, "init": "uniform", "blocks": None}):
             sampler = package.LSBSampler(
                 "mixture", n_burn_in=20, n_chains=2, random_state=0, **settings
             )

@@ -58,8 +58,10 @@ def check_checkpoint(package):
 
 
 def check_arrays_of_checkpoints(package):
+    tests = anew("test_checkpoint")
     with tempfile.TemporaryDirectory() as folder:
-        anew("test_checkpoint").test_long_arrays_are_compared_as_a_whole(pathlib.Path(folder))
+        tests.test_long_arrays_are_compared_as_a_whole(pathlib.Path(folder))
+        tests.test_long_arrays_of_parameters_are_compared_as_a_whole(pathlib.Path(folder))
 
 
 def check_expectation(package):

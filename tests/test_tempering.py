@@ -317,7 +317,11 @@ def check_scans(target, product, n=2000):
         (FunctionTarget(with_zeros, 3), None),
         (machine(), None),
         (machine(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
-        (machine().condition({1: 1}), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
+        pytest.param(
+            machine().condition({1: 1}),
+            [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["uniform", "product", "function", "layers", "layers product", "layers evidence"],
 )
