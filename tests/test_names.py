@@ -369,9 +369,9 @@ def test_labels_of_pandas_are_names():
 @pytest.mark.parametrize(
     ("index", "wrong"),
     [
-        (list("abe"), "lacks ['c'], has beside the variables ['e']. "),
+        (list("abe"), "lacks ['c'], has also ['e']. "),
         (list("aab"), "lacks ['c'], repeats ['a']. "),
-        ([0, 1, 2], "lacks ['a', 'b', 'c'], has beside the variables [0, 1, 2]. "),
+        ([0, 1, 2], "lacks ['a', 'b', 'c'], has also [0, 1, 2]. "),
     ],
 )
 def test_labels_that_disagree_are_refused(index, wrong):
@@ -704,3 +704,32 @@ def test_states_of_xarray_are_read_by_their_axes_and_labels():
     start = of_names.x[0, :2].sortby("site")
     sampler.fit(named, initial_states=start)
     np.testing.assert_array_equal(sampler.state_, of_names.x[0, :2])
+
+
+def test_tables_with_labels_are_read_by_the_names_of_values():
+    xarray, pandas = pytest.importorskip("xarray"), pytest.importorskip("pandas")
+    table = pandas.DataFrame(
+        [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], index=["n", "y"], columns=["l", "m", "h"]
+    )
+    names = {"names": ["a", "b"], "state_names": [table.index, table.columns]}
+    network = MarkovNetwork([2, 3], [(["a", "b"], table.to_numpy())], **names)
+    by_axes = xarray.DataArray(table.iloc[::-1], dims=("a", "b"))
+    turned = table.T.iloc[[2, 0, 1], ::-1]
+    for scope, given in (
+        ("ab", table.iloc[::-1]),
+        ("ab", table[["h", "l", "m"]]),
+        ("ab", table.set_axis([0, 1]).set_axis([0, 1, 2], axis=1)),
+        ("ba", turned),
+        ("ab", by_axes),
+        ("ab", by_axes.T),
+    ):
+        found = MarkovNetwork([2, 3], [([*scope], given)], **names)
+        np.testing.assert_allclose(found.log_prob(exact.states(found)), np.log(np.arange(1, 7)))
+        mean = diagnostics.expectation(network, [([*scope], given)]).value
+        np.testing.assert_allclose(mean, (np.arange(1, 7) ** 2).sum() / 21)
+    more = network.with_factors([(["a"], pandas.Series({"y": 0.0, "n": 1.0}))])
+    np.testing.assert_allclose(exact.log_partition(more), np.log(6))
+    with pytest.raises(ValueError, match=r"table 0 lacks \['n'\], has also \['no'\]\. Give each"):
+        network.with_factors([(["a"], pandas.Series({"y": 0.0, "no": 1.0}))])
+    reverse = MarkovNetwork([2], [((0,), [1, 3])], state_names=[[1, 0]])  # a name, not a position
+    assert diagnostics.expectation(reverse, [([0], pandas.Series({0: 1.0, 1: 0.0}))]).value == 0.75

@@ -788,7 +788,7 @@ def test_series_of_columns_and_weights_are_read_by_their_labels():
     ):
         assert fitted(**given) == fitted(**changed)
     with pytest.raises(
-        ValueError, match=r"inclusion_prior lacks \['x', 'y'\], has .* Give the label"
+        ValueError, match=r"inclusion_prior lacks \['x', 'y'\], has .* Give each label"
     ):
         fitted(inclusion_prior=series({"q": 0.1, "r": 0.2, "z": 0.3}))
     with pytest.raises(TypeError, match="groups is a mapping"):

@@ -11,7 +11,7 @@ from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import CALLED, as_draws, called, states_of
 from sklsb.diagnostics.reweighting import reweighted
 from sklsb.targets._checks import real_array
-from sklsb.targets._evidence import site_called, sites_by_name, value_name
+from sklsb.targets._evidence import by_values, site_called, sites_by_name, value_name
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -256,7 +256,8 @@ def _terms(target: Target, function: Any) -> Terms:
                 f"[{variables!r}]."
             )
         scope = tuple(site_called(target, by_name, v, "function names") for v in variables)
-        table = real_array(given, f"the table of {list(variables)}").astype(np.float64)
+        name = f"the table of {list(variables)}"
+        table = real_array(by_values(target, scope, given, name), name).astype(np.float64)
         shape = tuple(target.cardinalities[list(scope)].tolist())
         if table.shape != shape or len({*scope}) < len(scope) or not np.isfinite(table).all():
             raise ValueError(

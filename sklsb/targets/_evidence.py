@@ -18,7 +18,9 @@ from sklsb.targets._names import (
     is_missing,
     labels_of,
     number,
+    ordered,
     plain,
+    turned,
 )
 
 Weights = Mapping[int, NDArray[np.float64]]
@@ -90,6 +92,19 @@ def _place(names: tuple[Any, ...], value: Any) -> int | None:
     if place is None and is_flag(value) and {*known.numbers} <= {-1, 0, 1}:
         place = known.find(int(value))
     return place
+
+
+def by_values(target: Named, sites: Sequence[int], table: Any, name: str) -> Any:
+    """Return a table of pandas or xarray with its labels in the order of the values of variables.
+
+    Numbers from 0 on that are no names are positions.
+    """
+    named = {target.label(site): names_of_values(target, site) for site in sites}
+    for names, own in zip(named.values(), (labels_of(table), columns_of(table)), strict=False):
+        if own is not None and ({*own} == {*names} or own != [*range(len(own))]):
+            table = ordered(table, names, name)
+        table = getattr(table, "T", table) if columns_of(table) is not None else table
+    return turned(table, named)
 
 
 def value_called(target: Named, site: int, value: Any, what: str) -> int:

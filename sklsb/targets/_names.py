@@ -88,12 +88,12 @@ def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     if len(place) < len(own) or place.keys() != known:
         parts = {
             "lacks": [label for label in labels if label not in place],
-            "has beside the variables": [label for label in own if label not in known],
+            "has also": [label for label in own if label not in known],
             "repeats": [label for i, label in enumerate(own) if place[label] != i],
         }
         raise ValueError(
             f"the index of {name} {', '.join(f'{k} {v!r:.100}' for k, v in parts.items() if v)}. "
-            f"Give the label of each variable once, or {name}.to_numpy() if the order is right."
+            f"Give each label once, or {name}.to_numpy() if the order is right."
         )
     return given.iloc[[place[label] for label in labels]]
 
@@ -106,9 +106,9 @@ def turned(given: Any, coords: Mapping[str, Any]) -> Any:
     if not (hasattr(given, "coords") and {*coords} <= {*given.dims}):
         return given
     for dim, labels in coords.items():
-        own = plain(given[dim].values)
-        if own != plain(labels) and len(own) == len(labels) and {*own} == {*plain(labels)}:
-            given = given.sel({dim: labels})
+        own, wanted = plain(given[dim].values), plain(labels)
+        if own != wanted and len(own) == len(wanted) and {*own} == {*wanted}:
+            given = given.sel({dim: wanted})
     return given.transpose(..., *coords)
 
 

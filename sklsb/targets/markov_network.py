@@ -26,7 +26,14 @@ from sklsb.targets._checks import (
     touched_near,
 )
 from sklsb.targets._conversions import warn_of_sums
-from sklsb.targets._evidence import Weights, names_of_values, site_called, sites_by_name, value_name
+from sklsb.targets._evidence import (
+    Weights,
+    by_values,
+    names_of_values,
+    site_called,
+    sites_by_name,
+    value_name,
+)
 from sklsb.targets._names import Names, labels_of, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
@@ -54,7 +61,8 @@ class MarkovNetwork(Target):
     factors : iterable of (scope, table)
         Scope: distinct variables, by name or by index; an integer that could mean two variables is
         refused. Table: array_like, finite and not negative, whose axes are the values of these
-        variables; or flat, the last variable changing fastest.
+        variables; or flat, the last variable changing fastest. Data frames, Series and arrays of
+        xarray are read by the names of values.
     names : iterable, optional
         Names of the variables, distinct and hashable, for draws and evidence.
     state_names : list of iterables, or dict of variable: iterable, optional
@@ -332,7 +340,8 @@ class MarkovNetwork(Target):
             raise TypeError(
                 f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
             ) from None
-        sites, table = self._sites(f, scope, by_name), as_array(table, f"table {f}")
+        sites, name = self._sites(f, scope, by_name), f"table {f}"
+        table = as_array(by_values(self, sites, table, name), name)
         if len(set(sites)) < len(sites):
             raise ValueError(f"the scope of factor {f} is {tuple(sites)}; name each variable once.")
         if table.dtype.kind not in "iufb":
