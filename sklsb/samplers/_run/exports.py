@@ -28,6 +28,22 @@ def _given(run: Run, draws: xr.Dataset | None) -> xr.Dataset:
     return draws
 
 
+def _groups(
+    run: Run, draws: xr.Dataset | None, attrs: dict[str, Any]
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    posterior = _given(run, draws)
+    groups = {"posterior": posterior}
+    last = None if run.last_draws is None else run.last_draws()
+    if posterior is last and run.sample_stats is not None:
+        groups["sample_stats"] = run.sample_stats
+    else:  # what the draws themselves know
+        known = [k for k, v in posterior.coords.items() if v.dims == ("chain", "draw")]
+        groups["sample_stats"] = posterior[known].reset_coords(known)
+    if run.burn_in is not None:
+        groups["warmup_posterior"] = run.burn_in
+    return groups, {k: posterior.attrs.get(k, v) for k, v in attrs.items()}
+
+
 class Exports:
     """What `BaseSampler` offers besides the draws themselves."""
 
@@ -38,20 +54,6 @@ class Exports:
         """Return the attributes of draws: settings, target and version."""
         check_is_fitted(self, "target_")
         return self.run_.attrs()
-
-    def _groups(self, draws: xr.Dataset | None) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-        attrs = self._attrs()
-        run, posterior = self.run_, _given(self.run_, draws)
-        groups = {"posterior": posterior}
-        last = None if run.last_draws is None else run.last_draws()
-        if posterior is last and run.sample_stats is not None:
-            groups["sample_stats"] = run.sample_stats
-        else:  # what the draws themselves know
-            known = [k for k, v in posterior.coords.items() if v.dims == ("chain", "draw")]
-            groups["sample_stats"] = posterior[known].reset_coords(known)
-        if run.burn_in is not None:
-            groups["warmup_posterior"] = run.burn_in
-        return groups, {k: posterior.attrs.get(k, v) for k, v in attrs.items()}
 
     def to_datatree(self, draws: xr.Dataset | None = None) -> xr.DataTree:
         """Join draws and what belongs to them in one object.
@@ -78,7 +80,8 @@ class Exports:
         TypeError
             If draws is not a Dataset.
         """
-        return to_datatree(*self._groups(draws))
+        attrs = self._attrs()
+        return to_datatree(*_groups(self.run_, draws, attrs))
 
     def to_inference_data(self, draws: xr.Dataset | None = None) -> Any:
         """Return draws as what ArviZ itself uses: InferenceData before ArviZ 1.0, DataTree since.
@@ -92,7 +95,8 @@ class Exports:
         -------
         arviz.InferenceData or xarray.DataTree
         """
-        return to_inference_data(*self._groups(draws))
+        attrs = self._attrs()
+        return to_inference_data(*_groups(self.run_, draws, attrs))
 
     def to_dimod(self, draws: xr.Dataset | None = None, beta: float | None = None) -> Any:
         r"""Return draws as a SampleSet of dimod, with energies -log p / beta.
