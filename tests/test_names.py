@@ -678,6 +678,12 @@ def test_draws_in_other_numbers_or_another_order_of_sites_are_refused():
                 function(changed, grid)
     with pytest.raises(ValueError, match=r"x\[5\] is 0; every variable"):
         grid.log_prob([[1, 1, 1], [1, 1, 0]])
+    for function in (diagnostics.marginals, diagnostics.disagreement):
+        with pytest.raises(ValueError, match="no variable x; give what sample returned"):
+            function(drawn.x, grid)
+    for target in (None, grid):
+        with pytest.raises(ValueError, match="needs finite numbers of at least one draw"):
+            diagnostics.expectation(drawn.isel(draw=slice(0)), "sum", target)
     binary = Ising.from_binary(np.zeros((2, 2)), [1.0, 2.0])
     drawn = exact.sample(binary, 100, random_state=0)
     flags = drawn.assign(x=drawn.x > 0)  # called 0 and 1, so they mean the same

@@ -376,7 +376,7 @@ def check_order(draws: Any, target: Any = None) -> None:
 def states_of(draws: xr.Dataset, target: Target) -> States:
     """Return the states, (n_chains, n_draws, n_sites), or raise a ValueError."""
     check_order(draws, target)
-    x = draws.get("x")
+    x = draws.get("x") if isinstance(draws, xr.Dataset) else None
     if x is None or x.dims != ("chain", "draw", *target.dims) or x.shape[2:] != target.shape:
         found = "no variable x" if x is None else f"x of {dict(x.sizes)}"
         raise ValueError(

@@ -195,7 +195,7 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     if name == "sum":
         _check_sum(kind)
     if name == "sum" and target is None:
-        return np.asarray(chains.reshape(*chains.shape[:2], -1).sum(axis=2), dtype=np.float64)
+        return np.asarray(chains.sum(axis=(*range(2, chains.ndim),)), dtype=np.float64)
     if callable(name):
         if isinstance(target, Target) and kind == "numbers":
             chains = _by_name(target, chains)
@@ -211,7 +211,7 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             f"function is {function!r:.100} and target is {target!r}; for a list of terms give the "
             "target that was sampled, else a callable or a name."
         )
-    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], -1))
+    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], target.n_sites))
     terms = _terms(target, function)
     zero = np.zeros(chains.shape[:2])
     return sum((table[tuple(places[:, :, i] for i in s)] for s, table in terms), zero)
