@@ -1077,7 +1077,7 @@ def fuzz(folder, text, edits, zipped, name):
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param({"uai": 500, "bif": 300}, id="commit"),
+        pytest.param({"uai": 300, "bif": 200}, id="commit"),
         pytest.param({"uai": 50_000, "bif": 30_000}, id="nightly", marks=pytest.mark.nightly),
     ],
 )

@@ -166,7 +166,7 @@ def triple(package):
     return package.Potts([[0.0, 0.8], [0.8, 0.0]], [[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]])
 
 
-def check_rule_of(package, sampler, target, n_continuations=48):
+def check_rule_of(package, sampler, target, n_continuations=16):
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, target)
     package.testing.check_rule(rule, target, n_continuations=n_continuations)
