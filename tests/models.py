@@ -94,10 +94,14 @@ def mixture_of_products(d, seed=0):
     return sklsb.RBM(weight[:, None], bias, [hidden]), sharp, broad
 
 
-def pairs(ones, others):
-    """Parameters for all pairs of two dicts; in the commit tier each entry is in two or more."""
+def pairs(ones, others, each=2):
+    """Parameters for all pairs of two dicts, or of what is its own name.
+
+    In the commit tier each entry is in two or more, or in as many as are asked for.
+    """
+    ones, others = (d if isinstance(d, dict) else {one: one for one in d} for d in (ones, others))
     n = max(len(ones), len(others))
-    kept = {(k % len(ones), (k + more) % len(others)) for k in range(n) for more in (0, 1)}
+    kept = {(k % len(ones), (k + more) % len(others)) for k in range(n) for more in range(each)}
     return [
         pytest.param(
             one, other, id=f"{row}-{column}", marks=() if (i, j) in kept else pytest.mark.slow

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from logistic import Quadrature, by_size, log_likelihood
+from models import pairs
 from scipy.special import expit, logsumexp
 
 from sklsb.selection import augmentation
@@ -75,8 +76,7 @@ def sampled(X, y, m, weights, n_sweeps, seed):
     return found
 
 
-@pytest.mark.parametrize("integrated", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("trials", [1, 4])
+@pytest.mark.parametrize(("integrated", "trials"), pairs([0.0, 0.5, 1.0], [1, 4], each=1))
 def test_both_updates_leave_the_posterior_invariant(integrated, trials, monkeypatch):
     X, y, m = data(m=trials)
     truth = Quadrature(X, y, by_size(3), m=m, slab_sd=SLAB_SD, n_nodes=9)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from exact_matrices import conditional
 from local_step import check_sampler
-from models import chain_network, potts
+from models import chain_network, pairs, potts
 
 from sklsb import RBM, Ising, LSBSampler, MarkovNetwork, Sqrt, TorchTarget, exact
 from sklsb._kernels.elimination.buckets import LOG
@@ -161,8 +161,9 @@ def test_a_mixture_keeps_the_target_and_is_reversible(name, kind):
         np.testing.assert_allclose(redrawn, np.tile(p, (len(redrawn), 1)), rtol=0, atol=gate)
 
 
-@pytest.mark.parametrize("name", ["either", "zeros 0", "cold"])
-@pytest.mark.parametrize("kind", ["whole", "sliced", "pool"])
+@pytest.mark.parametrize(
+    ("name", "kind"), pairs(["either", "zeros 0", "cold"], ["whole", "sliced", "pool"])
+)
 def test_transitions_are_those_of_the_matrix(name, kind):
     """Chi-square of 1,500 single transitions out of each of three states."""
     target, n = TARGETS[name](), 1500

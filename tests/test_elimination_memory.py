@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from models import pairs
 from test_elimination import Logs, enumerated, lattice, marginals_of
 
 from sklsb import EliminationSampler, Ising, MarkovNetwork, draw, exact
@@ -298,8 +299,9 @@ def test_hopeless_orders_are_rated_too():
 # ----------------------------------------------------------------- what is said
 
 
-@pytest.mark.parametrize("task", ["log_partition", "marginals", "most_likely"])
-@pytest.mark.parametrize("bits", [20, 21, 22, 23, 30])
+@pytest.mark.parametrize(
+    ("bits", "task"), pairs([20, 21, 22, 23, 30], ["log_partition", "marginals", "most_likely"])
+)
 def test_memory_said_is_memory_used(task, bits):
     target = Ising.lattice(np.random.default_rng(0).normal(size=(14, 14)), 0.3, periodic=False)
     answer, limit = getattr(exact, task), {"max_memory": 2.0**bits}

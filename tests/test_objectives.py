@@ -6,7 +6,7 @@ import warnings
 import enumerated_objectives as enumerated
 import numpy as np
 import pytest
-from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, potts
+from models import FUNCTIONS, GRAPHS, LEARNABLE, dense, ising, pairs, potts
 from scipy.special import logsumexp
 
 import sklsb
@@ -387,8 +387,9 @@ def test_a_bad_batch_leaves_theta(bad):
     check_bad_batch(sklsb, bad)
 
 
-@pytest.mark.parametrize("name", EVERY_OBJECTIVE)
-@pytest.mark.parametrize("kind", ["flat", "field 45", "field 700", "field 1e300"])
+@pytest.mark.parametrize(
+    ("kind", "name"), pairs(["flat", "field 45", "field 700", "field 1e300"], EVERY_OBJECTIVE)
+)
 def test_theta_stays_finite_on_extreme_targets(kind, name):
     for function in (Network(), FUNCTIONS["bounded-network"]):
         sampler = LSBSampler(function, objective=name, pilot=False, n_burn_in=200, random_state=0)

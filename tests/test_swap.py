@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import pytest
 from exact_matrices import eigenvalues
-from models import FUNCTIONS, dense, potts
+from models import FUNCTIONS, dense, pairs, potts
 from scipy.stats import chi2
 
 from sklsb import (
@@ -320,8 +320,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize("n_partners", [1, 3, None])
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(("name", "n_partners"), pairs([*CLASSES], [1, 3, None]))
 def test_exact_draws_stay_exact(name, n_partners):
     """Chains from exact draws, after one and after several transitions."""
     target, start = CLASSES[name]

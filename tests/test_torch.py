@@ -192,8 +192,9 @@ def test_sampler_is_exact(step, target):
 
 
 @quiet
-@pytest.mark.parametrize("n_flips", [1, 2, "auto"])
-@pytest.mark.parametrize("name", ["ising", "potts", "rbm", "torch of several values"])
+@pytest.mark.parametrize(
+    ("name", "n_flips"), pairs(["ising", "potts", "rbm", "torch of several values"], [1, 2, "auto"])
+)
 def test_sampler_keeps_its_promises(name, n_flips):
     sampler = LSBSampler("barker", fast=True, n_flips=n_flips, n_burn_in=80, random_state=0)
     target = TARGETS[name]
@@ -271,8 +272,10 @@ def compare_with_reference(target, function, n_flips, n_steps, seed=0):
         assert np.array_equal(fast.chains.x[0], path[last])
 
 
-@pytest.mark.parametrize("n_flips", [1, 2, 5])
-@pytest.mark.parametrize("function", [Sqrt(), Barker(), Max(), Network()], ids=repr)
+@pytest.mark.parametrize(
+    ("function", "n_flips"),
+    pairs({repr(f): f for f in (Sqrt(), Barker(), Max(), Network())}, [1, 2, 5]),
+)
 def test_takes_the_decisions_of_the_reference(function, n_flips):
     compare_with_reference(random_rbm(30, 10, 0.5), function, n_flips, 2000)
 
@@ -713,8 +716,7 @@ def torch_alone():
         yield
 
 
-@pytest.mark.parametrize("n_flips", [1, 3])
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(("name", "n_flips"), pairs([*TARGETS], [1, 3], each=1))
 def test_kernels_take_the_decisions_of_torch_alone(name, n_flips):
     target = TARGETS[name]
     rng = np.random.default_rng(0)
@@ -804,8 +806,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("n_flips", [1, 5])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(("name", "n_flips"), pairs([*ROWS], [1, 5], each=1))
 def test_draws_do_not_depend_on_how_chains_are_divided(name, n_flips, monkeypatch):
     monkeypatch.setattr(ensembles, "_LEAST_WORK", 1)
     make, *given = ROWS[name]
@@ -1082,8 +1083,10 @@ def changed(rule, k, step):
 
 
 @quiet
-@pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
-@pytest.mark.parametrize("name", ["ising", "five sites", "rbm with evidence", "torch"])
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    pairs(["ising", "five sites", "rbm with evidence", "torch"], ["auto", *OBJECTIVES, *MIXING]),
+)
 def test_learns_and_continues(name, objective):
     def fitted():
         sampler = LSBSampler(fast=True, objective=objective, n_burn_in=60, random_state=0)
@@ -1510,8 +1513,7 @@ def stepping(target, **settings):
 
 
 @quiet
-@pytest.mark.parametrize("n_flips", [1, 3])
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(("name", "n_flips"), pairs([*TARGETS], [1, 3], each=1))
 def test_steps_lead_where_draws_do(name, n_flips):
     one, other = (stepping(TARGETS[name], n_flips=n_flips) for _ in range(2))
     for n in (1, 7, 0, 300):
