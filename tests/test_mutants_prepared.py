@@ -127,7 +127,39 @@ def check_states_by_label(package):
     assert made.log_prob(state) == pytest.approx(expected), "labels of a Series"
 
 
+def check_labelled_tables(package):
+    import pandas as pd
+
+    turned = pd.DataFrame(WET, ["no", "yes"], ["no", "yes"]).iloc[::-1, ::-1]
+    values = [["no", "yes"]] * 2
+    made = package.MarkovNetwork([2, 2], [(["rain", "wet"], turned)], ["rain", "wet"], values)
+    np.testing.assert_array_equal(made.factors[0][1], WET, err_msg="labels of a table")
+
+
+def check_axes_of_states(package):
+    import xarray as xr
+
+    made = network(package)
+    x = xr.DataArray([[0, 1, 0]], dims=("draw", "site"), coords={"site": ["wet", "shoes", "rain"]})
+    assert made.log_prob(x) == pytest.approx(made.log_prob([[0, 0, 1]])), "labels of an axis"
+    assert made.log_prob(x.T) == pytest.approx(made.log_prob([[0, 0, 1]])), "labels of an axis"
+
+
 MUTANTS = {
+    "tables by position": Mutant(
+        "targets/_evidence.py",
+        "table = ordered(table, names, name)",
+        "pass",
+        check_labelled_tables,
+        "labels of a table",
+    ),
+    "states of xarray by position": Mutant(
+        "targets/_names.py",
+        "given = given.sel({dim: wanted})",
+        "pass",
+        check_axes_of_states,
+        "labels of an axis",
+    ),
     "messages of earlier evidence kept": Mutant(
         PASSES, "marks[bucket] = True", "marks[bucket] = False; break", check_questions, "given"
     ),
