@@ -239,6 +239,15 @@ def test_frames_that_are_refused():
         network().replace([0.5, 0.5])
 
 
+def test_a_series_without_a_name_is_the_root_of_slices():
+    start = pd.Series({"n": 0.25, "y": 0.75})
+    step = pd.DataFrame([[0.9, 0.1], [0.4, 0.6]], index=["n", "y"], columns=["n", "y"])
+    tables = {("rain", 0): start, ("rain", 1): step}
+    chain = MarkovNetwork.unroll(tables, 2, parents={("rain", 1): [("rain", 0)]})
+    p = exact.prepare(chain).marginals()[("rain", 1), "y"]
+    assert p == pytest.approx(0.25 * 0.1 + 0.75 * 0.6)
+
+
 def test_slices_of_frames():
     """Variables that are pairs are no several names."""
     given = pd.DataFrame([[0.97, 0.03], [0.6, 0.4]], columns=["no", "yes"])

@@ -121,7 +121,7 @@ def _as_root(child: Any, series: pd.Series, others: set[Any]) -> pd.Series:
         raise _one_number(child, series.iloc[0], series.index.names)
     if series.index.nlevels > 1 or name in others or did_you_mean(name, others, 0.8):
         return series
-    return series.rename_axis(index=child)
+    return series.rename_axis(index=[child])
 
 
 def _as_root_frame(child: Any, frame: pd.DataFrame, others: set[Any]) -> pd.DataFrame:
