@@ -103,8 +103,8 @@ def test_betas_that_are_none(params, error, match):
 )
 def test_states_at_every_beta_have_its_distribution(name, crossover):
     """By counts of independent ladders, a draw long after the other."""
-    # With sweeps by colour Potts models have kernels that other tests compile, too.
-    explorer = GibbsSampler("chromatic" if name == "potts" else "systematic")
+    # Sweeps whose kernels other tests compile, too.
+    explorer = GibbsSampler("chromatic" if name == "potts" or crossover else "systematic")
     check_distributions(SMALL[name], crossover=crossover, explorer=explorer)
 
 
