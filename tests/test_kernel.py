@@ -274,8 +274,9 @@ def check_caches_after(n, target, function, seed=0):
     return not np.array_equal(offset, probe.chains.part.offset)
 
 
-@pytest.mark.parametrize("function", [Barker(), Max()], ids=["barker", "max"])
-@pytest.mark.parametrize("target", LONG.values(), ids=LONG)
+@pytest.mark.parametrize(
+    ("target", "function"), pairs(LONG, {"barker": Barker(), "max": Max()}, each=1)
+)
 def test_caches_equal_a_rebuild_bit_for_bit(target, function):
     check_caches_after(1_000_000, target, function)
 

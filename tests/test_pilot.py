@@ -619,7 +619,7 @@ def test_the_chosen_function_is_used():
 
 @pytest.mark.parametrize("objective", ["auto", *OBJECTIVES, *MIXING])
 def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
-    sampler = fitted(lattice, objective=objective, n_burn_in=2000)
+    sampler = fitted(lattice, objective=objective, n_burn_in=1000)
     learned = MIXING if objective == "auto" else (objective,)
     data = sampler.candidates_
     jumps = ["jump_barker"]
