@@ -337,7 +337,7 @@ def held(value, seen):
 
 @pytest.mark.parametrize("zeros", [False, True])
 def test_memory(zeros):
-    n, m = 10_000, 30_000
+    n, m = 5_000, 15_000
     rng = np.random.default_rng(0)
     i = rng.integers(n, size=m)
     pairs = np.stack([i, (i + rng.integers(1, n, m)) % n], axis=1)

@@ -326,8 +326,8 @@ def test_marginals_of_a_trained_machine_against_block_gibbs(trained):
     testing.check_target(model)
     n_chains = 24
     sampler = LSBSampler("barker", n_chains=n_chains, n_burn_in=20_000, random_state=0)
-    ours = sampler.fit(model).sample(1500, thin="sweep")["x"].to_numpy().mean(axis=1)
-    theirs = block_gibbs(model, n_chains, 3000)
+    ours = sampler.fit(model).sample(800, thin="sweep")["x"].to_numpy().mean(axis=1)
+    theirs = block_gibbs(model, n_chains, 1600)
     # Chains are independent, so their means tell the error.
     error = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / n_chains)
     z = (ours.mean(axis=0) - theirs.mean(axis=0)) / np.maximum(error, 1e-4)

@@ -892,10 +892,12 @@ def dry_step(walkers, n_flips=1):
         walkers.step(numbers)
 
 
-@pytest.mark.parametrize("n_flips", [1, 3])
-@pytest.mark.parametrize("lazy", [0.0, 0.2])
-@pytest.mark.parametrize("name", TARGETS)
-def test_a_step_stays_on_the_device(name, lazy, n_flips):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    pairs([*TARGETS], {f"{lazy}-{n}": (lazy, n) for lazy in (0.0, 0.2) for n in (1, 3)}),
+)
+def test_a_step_stays_on_the_device(name, settings):
+    lazy, n_flips = settings
     with dry_device():
         walkers = dry_walkers(TARGETS[name], lazy)
         dry_step(walkers, n_flips)
