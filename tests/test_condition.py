@@ -150,6 +150,7 @@ def test_sampler(name, sampler):
     check_sampler(sampler, CASES[name][0].condition(CASES[name][1]), n_draws=30)
 
 
+@pytest.mark.slow  # evidence of a network is among the objectives of test_markov_network.py
 def test_objectives():
     check_objectives(FUNCTIONS["mixture"], CASES["potts"][0].condition({3: 1}))
 

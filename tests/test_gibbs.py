@@ -549,7 +549,7 @@ def test_variables_that_move_are_noted():
         fitted(dense(4, scale=0.1), "systematic", block_size=3),
         fitted(MACHINE, "layers"),
         fitted(TIED, block_size=2),
-        fitted(TIED.condition({3: 0}), block_size=2),
+        fitted(dense(4, scale=0.1).condition({3: 1}), block_size=2),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
