@@ -225,7 +225,9 @@ def test_what_measuring_overlooks_is_said(monkeypatch):
         testing.measured_matrix(rule, target, n_continuations=1)
 
 
-@pytest.mark.parametrize("name", ["potts zeros", "potts evidence", "evidence"])
+@pytest.mark.parametrize(
+    "name", ["potts zeros", "evidence", pytest.param("potts evidence", marks=pytest.mark.slow)]
+)
 def test_no_number_leads_to_an_impossible_state(name):
     target = TARGETS[name]
     assert (target.log_prob(exact.states(target)) == -INF).any()

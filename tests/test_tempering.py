@@ -313,7 +313,10 @@ def check_scans(target, product, n=2000):
     ("target", "product"),
     [
         (network(), None),
-        (network(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
+        # Layers by a product are below, zeros by a product in test_annealed.py.
+        pytest.param(
+            network(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)], marks=pytest.mark.slow
+        ),
         (FunctionTarget(with_zeros, 3), None),
         (machine(), None),
         (machine(), [np.array([q, 1 - q]) for q in (0.7, 0.5, 0.1)]),
