@@ -42,7 +42,7 @@ def standardised(X):
 
 
 def fitted(X, y, *args, **parameters):
-    return SpikeSlabClassifier(random_state=1, **{"tol": 0.02, **parameters}).fit(X, y, *args)
+    return SpikeSlabClassifier(random_state=1, **{"tol": 0.03, **parameters}).fit(X, y, *args)
 
 
 # ----------------------------------------------------------------- the posterior
