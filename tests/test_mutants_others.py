@@ -77,7 +77,7 @@ def check_step(package):
 
 
 def check_rare(package):
-    anew("test_steps").test_a_fault_in_a_rare_state_is_found()
+    anew("test_steps").test_a_fault_in_a_rare_state_is_found(0.004, 80_000, "0.00533333")
     anew("test_steps").test_states_too_rare_to_be_counted_are_not_missed(1e-7)
 
 
@@ -262,7 +262,7 @@ MUTANTS = {
         "max(_N_TRIALS, n_calls // (2 * p.size))",
         "_N_TRIALS",
         check_rare,
-        "invariant: of 400000 transitions",
+        "invariant: of 80000 transitions",
     ),
     "states missed that are too rare to be counted": Mutant(
         "testing/_steps.py",
