@@ -3,9 +3,10 @@
 Every function starts from the same state after five sweeps, and the functions take turns in
 each repetition, so that a noisy machine disturbs all alike; the best of the repetitions counts.
 Compilation is timed apart, in new processes with an empty and a filled cache. Prints a table
-and writes JSON; the claims are ratios inside this run.
+and writes JSON, and the rates on one core for the documentation.
 
     python benchmarks/ising_kernel.py [--sizes 100 900 10000 100000 1000000] [--json FILE]
+        [--page doc/measured/ising_kernel.inc]
 """
 
 import argparse
@@ -19,6 +20,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from record import write_table
 
 from sklsb import Ising, LSBSampler
 from sklsb.exceptions import SamplerWarning
@@ -100,6 +102,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", type=Path, default=Path("ising_kernel.json"))
+    parser.add_argument("--page")
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     with tempfile.TemporaryDirectory() as cache:
@@ -116,6 +119,18 @@ def main():
             numbers = "".join(f"{rate[name] / 1e6:9.2f}" for name in FUNCTIONS)
             print(f"{n_jobs} core{'s' * (n_jobs > 1):1s} d = {n_sites:<12d} {numbers}", flush=True)
     options.json.write_text(json.dumps({"first_fit": first, "rows": rows}, indent=1))
+    if options.page:
+        table = [
+            [
+                f"{row['n_sites']:,}",
+                *(f"{row['steps_per_second'][name] / 1e6:.1f}" for name in FUNCTIONS),
+            ]
+            for row in rows
+            if row["cores"] == 1
+        ]
+        header = ["variables", *(f'``"{name}"``' for name in FUNCTIONS)]
+        sources = ["sklsb/_kernels/rules/balanced.py", "sklsb/_kernels/run.py"]
+        write_table(options.page, header, table, [], sources)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ Reads UAI files with their exact marginals (FILE.MAR, beside FILE) and BIF files
 are computed by variable elimination. The time is that of the processor, of fit and sample together,
 with default settings. A row is told if R-hat exceeds 1.01, the chains disagreed, or sites were
 frozen that evidence and zeros do not explain. It is wrong if the mean error is above 0.01, or a
-marginal is off by more than 5 of its errors and 0.001. Prints a table and writes JSON.
+marginal is off by more than 5 of its errors and 0.001. Prints a table, writes JSON, and a table
+for the documentation.
 
     python benchmarks/marginals.py DIRECTORY [--seconds 60] [--blocks auto] [--json marginals.json]
+        [--page doc/measured/marginals.inc]
 """
 
 import argparse
@@ -16,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from record import write_table
 
 from sklsb import LSBSampler, MarkovNetwork, exact, io
 from sklsb.diagnostics import marginals
@@ -107,6 +110,7 @@ def main():
     parser.add_argument("--blocks", default="auto", choices=["auto", "none"])
     parser.add_argument("--only", nargs="*", default=[""], help="beginnings of file names")
     parser.add_argument("--json", type=Path, default=Path("marginals.json"))
+    parser.add_argument("--page")
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     rows = []
@@ -130,6 +134,32 @@ def main():
             flush=True,
         )
         options.json.write_text(json.dumps({"seconds": options.seconds, "rows": rows}, indent=1))
+    if options.page:
+        write_page(options, rows)
+
+
+def write_page(options, rows):
+    header = ["network", "variables", "blocks", "mean error", "largest", "median ``mcse``", "told"]
+    table = [
+        [
+            row["file"].partition(".")[0],
+            str(row["sites"]),
+            row["blocks"],
+            f"{row['mean_error']:.4f}",
+            f"{row['largest_error']:.4f}",
+            f"{row['median_mcse']:.4f}",
+            "yes" if row["told"] else "no",
+        ]
+        for row in rows
+    ]
+    means = [row["mean_error"] for row in rows]
+    below = (
+        f"Of {len(rows)} networks, the median of the mean errors is {np.median(means):.4f} and the "
+        f"largest {max(means):.4f}; {sum(row['wrong'] for row in rows)} are wrong."
+    )
+    given = ["DIRECTORY", "--seconds", f"{options.seconds:g}"]
+    sources = ["sklsb/samplers/_lsb", "sklsb/samplers/_run", "sklsb/diagnostics/marginals.py"]
+    write_table(options.page, header, table, given, sources, below)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,58 @@ def test_tables_of_figures_come_from_files():
     assert held == {}
 
 
+# Times, sizes and rates in the text that are limits or settings.
+SETTINGS = {
+    "blocks": ["20 milliseconds"],
+    "draws": ["240 MB"],
+    "exact_measured": ["150 seconds"],
+    "fit_cost": ["8 seconds"],
+    "install": ["1 GB"],
+    "long_runs": ["8 MB"],
+    "mixed": ["20 times as"],
+    "target_network": ["60 CPU seconds"],
+    "tempering_measured": ["60 seconds", "10 seconds"],
+}
+
+
+def prose(text):
+    """A page without its blocks of code and its directives."""
+    block = r"^( *)(?:\.\. [\w-]+::|>>> ).*\n(?:(?:\1 +|\1\.\.\.).*\n|(?<!>>> ) *\n(?=\1 ))*"
+    return re.sub(block, "", text, flags=re.MULTILINE)
+
+
+def measured_in(text):
+    """Times, sizes and rates in numbers."""
+    text = " ".join(text.split())
+    unit = r"(?:n|µ|m)?s|(?:\w+ )?(?:\w*seconds?|minutes?|hours?)|MB|GB"
+    rate = (
+        r"times (?:as|faster|slower|smaller|larger|better|worse)|(?:million )?\w+ (?:per|a) second"
+    )
+    return re.findall(rf"(?<![\w.`=])\d[\d.,]* (?:{unit}|{rate})(?!\w)", text)
+
+
+def test_figures_in_prose_are_found():
+    page = (
+        "It took 1.5 s, then 2,000 CPU\nseconds.\n\n.. code-block:: text\n\n   in 3 s\n\n"
+        "It is 4 times as fast:\n\n>>> 5\n... 6 s\n\nOf 7 runs, 8 million draws per second."
+    )
+    assert measured_in(prose(page)) == [
+        "1.5 s",
+        "2,000 CPU seconds",
+        "4 times as",
+        "8 million draws per second",
+    ]
+
+
+def test_figures_in_prose_come_from_files():
+    found = {}
+    for page in sorted(DOC.glob("*.rst")):
+        held = measured_in(prose(page.read_text("utf-8")))
+        if held and not page.stem.startswith(("decisions", "changes", "contributing")):
+            found[page.stem] = held
+    assert found == SETTINGS
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_files_say_what_made_them(file):
     text = file.read_text("utf-8")
