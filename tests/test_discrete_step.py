@@ -355,6 +355,12 @@ def test_structure_is_printed():
         "an element sees at most 2 of the sites; 9 different sets",
         '"elimination": 5 sites, z[0] to k; colours: 2; evaluations a step: 6',
     ]
+    with pm.Model() as model:
+        pm.Bernoulli("z", 0.5)
+    assert str(DiscreteStep(model=model).structure_).splitlines()[:2] == [
+        "1 site, 1 element of terms of log p, read off the graph",
+        "an element sees at most 1 of the sites; 1 different set",
+    ]
 
 
 def test_sites_that_only_joint_changes_move_are_told():
@@ -758,6 +764,8 @@ def test_values_at_which_log_p_is_no_number_are_told():
         pm.Bernoulli("y", pt.switch(z, pt.as_tensor([0.4, 0.99]) + 0.3 * a, 0.5), observed=[0, 0])
         with pytest.warns(SamplerWarning, match=r"Log p is NaN where z\[1\] is 1, at values of"):
             DiscreteStep().with_nuts()
+        with pytest.raises(TypeError, match=r"no option 'targetaccept'; see help\(pymc.NUTS"):
+            DiscreteStep().with_nuts(targetaccept=0.9)
         with pytest.raises(TypeError, match="'z' is discrete; give with_nuts continuous"):
             DiscreteStep().with_nuts([z])
 

@@ -414,6 +414,16 @@ def test_wrong_returns_are_told():
             check_step(lambda state, rng, there=returned: there, even)
 
 
+def test_probabilities_in_place_of_logarithms_are_told():
+    p = np.array([0.2, 0.3, 0.5])
+
+    def draw(state, rng):
+        return rng.choice(3, size=1, p=p)
+
+    with pytest.raises(ValueError, match=r"sum up to 1: probabilities. Return their logarithms"):
+        check_step(draw, lambda x: p[x[:, 0]], 3)
+
+
 def test_targets_are_taken():
     table = np.exp(TABLES.log_prob(np.array([*np.ndindex(3, 2)]))).reshape(3, 2)
 

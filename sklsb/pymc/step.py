@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,12 +59,16 @@ class Structure:
     probed: tuple[str, ...]
 
     def __str__(self) -> str:
+        def many(n: int, what: str) -> str:
+            return f"{n} {what}{'s' * (n != 1)}"
+
         n = len(self.names)
         probed = f"probed, because of {', '.join(self.probed)}"
         how = probed if self.probed else "read off the graph"
         lines = [
-            f"{n} sites, {self.n_terms} elements of terms of log p, {how}",
-            f"an element sees at most {self.width} of the sites; {len(self.scopes)} different sets",
+            f"{many(n, 'site')}, {many(self.n_terms, 'element')} of terms of log p, {how}",
+            f"an element sees at most {self.width} of the sites; "
+            f"{many(len(self.scopes), 'different set')}",
         ]
         for name, sites, n_colours, n_evaluations in self.groups:
             first, last = self.names[sites[0]], self.names[sites[-1]]
@@ -234,7 +239,7 @@ class DiscreteStep(BlockedStep):
         Raises
         ------
         TypeError
-            If one of ``vars`` is discrete.
+            If one of ``vars`` is discrete, or an option is none of `pymc.NUTS`.
         ValueError
             If some element sees several sites, or some site has more than 16 values.
             While drawing, if a value was drawn that the sum left out, an element sees more than it
@@ -253,6 +258,9 @@ class DiscreteStep(BlockedStep):
             with model:
                 trace = pm.sample(step=DiscreteStep([z]).with_nuts())
         """
+        known = {n for c in pm.NUTS.__mro__ for n in inspect.signature(c.__init__).parameters}
+        if unknown := sorted(options.keys() - known):  # PyMC takes, and ignores, any
+            raise TypeError(f"pymc.NUTS has no option {unknown[0]!r}; see help(pymc.NUTS).")
         block, model = self._block, self._block.model
         point = model.initial_point() if initial_point is None else initial_point
         if block.refresh(point):

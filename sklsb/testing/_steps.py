@@ -284,6 +284,8 @@ def check_step(
     AssertionError
         If a property does not hold, or the step returns something else than a state of positive
         probability. The message says what was found.
+    ValueError
+        If ``log_prob`` returns probabilities.
 
     See Also
     --------
@@ -313,6 +315,12 @@ def check_step(
         )
         target = FunctionTarget(log_prob, len(sizes), n_states=sizes)
     x, p = exact.states(target).astype(np.int64), np.exp(log_probabilities(target))
+    values = target.log_prob(x)
+    if (values >= 0.0).all() and abs(values.sum() - 1.0) < _ROUNDING:
+        raise ValueError(
+            "log_prob returns values from 0 to 1 that sum up to 1: probabilities. Return their "
+            "logarithms, np.log(...)."
+        )
     name = getattr(step, "__name__", type(step).__name__)
     calls = _Step(step, target, p, x, n_calls)
     report = None
