@@ -1,4 +1,8 @@
-"""Local self-balancing MCMC in discrete spaces."""
+"""Local self-balancing MCMC in discrete spaces.
+
+Make a target, such as `Ising`, `MarkovNetwork` or `FunctionTarget`, and sample it by `AutoSampler`;
+`exact` has exact answers, and `draw` tables of draws.
+"""
 
 import importlib
 from typing import Any

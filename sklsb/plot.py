@@ -377,7 +377,13 @@ def marginals(
     """
     if isinstance(labels, str) or len(labels) != 2:
         raise ValueError(f"labels is {labels!r:.200}; give two, as in ('after', 'before').")
-    tables = [to_frame(found) for found in (after, before) if found is not None]
+    given = [found for found in (after, before) if found is not None]
+    if not all(isinstance(one, Marginals) or "p" in one for one in given):
+        raise TypeError(
+            "these are no marginals; give sklsb.diagnostics.marginals(draws, target), or "
+            "exact.marginals(target)."
+        )
+    tables = [to_frame(found) for found in given]
     if any("variable" not in table for table in tables):
         raise ValueError(
             "this is a joint distribution; give marginals, as exact.marginals(target)."

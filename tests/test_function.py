@@ -744,6 +744,11 @@ def changing(x):
             r"log_prob returned None for a state of shape \(3,\); return one number, real",
         ),
         (lambda: FunctionTarget(lambda x: "a", 3), TypeError, "log_prob returned 'a' for"),
+        (
+            lambda: FunctionTarget(lambda x: x[0] > 0, 3),
+            TypeError,
+            r"returned True or False for a state of .* np.where\(allowed, 0.0, -np.inf\)",
+        ),
         (lambda: FunctionTarget(lambda x: 1j, 3), TypeError, "log_prob returned 1j for a state"),
         (
             lambda: FunctionTarget(lambda x: [1.0, [2.0]], 3, vectorized=True),

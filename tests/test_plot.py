@@ -10,7 +10,7 @@ import xarray as xr
 
 from sklsb import RBM, Ising, MarkovNetwork, Potts, exact, plot
 from sklsb._system.html import Candidates
-from sklsb.diagnostics.draws import draws_dataset
+from sklsb.diagnostics.draws import draws_dataset, to_frame
 
 pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is optional")
 nx = pytest.importorskip("networkx", reason="networkx is optional")
@@ -325,3 +325,12 @@ def test_candidates_in_notebooks_are_sorted():
     html = found._repr_html_()
     assert re.findall(r"<tr><th>([^<]*)</th>", html) == ["candidate", "c (chosen)", "a", "b&lt;"]
     assert "xr-wrap" in found.sel(candidate="a")._repr_html_()
+
+
+def test_draws_in_place_of_marginals_are_told():
+    with pytest.raises(
+        TypeError, match=r"no marginals; give .*diagnostics.marginals\(draws, target"
+    ):
+        plot.marginals(exact.sample(PAIR, 5, random_state=0))
+    with pytest.raises(TypeError, match=r"no marginals; give "):
+        plot.marginals(to_frame(exact.sample(PAIR, 5, random_state=0), PAIR))

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sklsb import FunctionTarget, Ising, LSBSampler, MarkovNetwork, anneal, draw, exact
-from sklsb.diagnostics import to_frame
+from sklsb.diagnostics import expectation, marginals, to_frame
 from sklsb.exceptions import SamplerWarning
 
 BIF = (
@@ -277,3 +277,21 @@ def test_marginals_of_a_grid_and_what_is_none():
     assert to_frame(exact.marginals(grid))["variable"].tolist()[2:4] == [(0, 1), (0, 1)]
     with pytest.raises(TypeError, match=r"'x'\], which are not marginals, and target is missing"):
         to_frame(exact.sample(grid, 3))
+
+
+@pytest.mark.parametrize("what", [marginals, to_frame, lambda d, t: expectation(d, "sum", t)])
+def test_draws_of_another_target_are_told(what):
+    network = MarkovNetwork([2, 2], [((0, 1), [[0.45, 0.05], [0.1, 0.4]])])
+    draws = exact.sample(network, 100, random_state=0)
+    turned = draws.assign(x=draws["x"].transpose("site", ...))
+    what(draws, network)
+    if what is to_frame:
+        what(turned, network)
+    for other in (
+        network.condition({1: 1}),
+        network.condition({1: {0: 0.9, 1: 0.1}}),
+        MarkovNetwork([2, 2], [((0, 1), [[0.4, 0.1], [0.1, 0.4]])]),
+    ):
+        with pytest.warns(SamplerWarning, match=r"draws are not of this target: log p of .* evid"):
+            what(draws, other)
+    what(draws.drop_vars("lp"), network.condition({1: 1}))  # nothing to compare

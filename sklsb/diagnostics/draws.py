@@ -8,6 +8,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._system.warn import warn
+from sklsb.exceptions import SamplerWarning
 from sklsb.targets._checks import positive
 from sklsb.targets._names import are_numbers, coordinate
 from sklsb.targets.base import States, Target
@@ -20,6 +22,8 @@ OF_DRAWS = ("lp", "visit")
 # Attributes: what values of draws are `called`, and the variables of a joint distribution.
 CALLED, JOINT = "values", "joint"
 _NUMBERS = {int, float, bool}
+# Draws whose log p is computed again, to see whether a target is theirs.
+_MOST_COMPARED = 16
 
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
@@ -385,7 +389,25 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
         )
     check_same_names(draws, target, "draws")
     flat = x.values.reshape(*x.shape[:2], target.n_sites)
-    return target.check_states(flat, "draws['x']")
+    states = target.check_states(flat, "draws['x']")
+    if "lp" in draws and draws["lp"].dims == ("chain", "draw"):
+        _compare(states, draws["lp"].values, target)
+    return states
+
+
+def _compare(states: States, log_prob: NDArray[np.float64], target: Target) -> None:
+    """Warn of draws whose log p is another by this target, as after evidence."""
+    at = evenly(states.shape[1], -(-_MOST_COMPARED // max(1, len(states))))
+    then = log_prob[:, at].ravel()
+    x = states[:, at].reshape(then.size, target.n_sites)
+    now = target.log_prob(x)
+    for k in np.flatnonzero(~np.isclose(now, then, rtol=1e-4, atol=1e-3))[:1]:
+        warn(
+            f"The draws are not of this target: log p of the state {x[k].tolist()!r:.200} was "
+            f"{then[k]:.6g}, and is {now[k]:.6g} here. Give the target that was sampled, or "
+            "sample this one; evidence makes another target.",
+            SamplerWarning,
+        )
 
 
 def check_same_names(found: xr.Dataset, target: Target, what: str) -> None:

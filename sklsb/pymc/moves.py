@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
 from sklsb import exact
+from sklsb._kernels.elimination.tables import choose
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
-from sklsb.pymc.block import SLICED, Block, Floats, Given, Ints
+from sklsb.pymc.block import Block, Floats, Given, Ints
 from sklsb.pymc.summed import by_value
 from sklsb.pymc.tables import Tables, coloured
 from sklsb.targets._evidence import NoStateError
@@ -70,18 +69,9 @@ def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
 
     A column without a possible value keeps the present one.
     """
-    if log_p.shape[1] == 1 and len(log_p) <= SLICED:  # NumPy would take most of the time
-        column = log_p[:, 0].tolist()
-        best = max(column)
-        if best == -math.inf:
-            return now
-        summed = list(accumulate(math.exp(p - best) for p in column))
-        return np.array([bisect_right(summed, float(u[0]) * summed[-1], 0, len(summed) - 1)])
-    top = log_p.max(axis=0)
-    with np.errstate(invalid="ignore"):
-        sums = np.exp(log_p - top).cumsum(axis=0)
-    found = (sums[:-1] <= u * sums[-1]).sum(axis=0)
-    return np.where(top == -np.inf, now, found)
+    found = now.copy()
+    choose(log_p, u, found)
+    return found
 
 
 class Colour:

@@ -278,6 +278,8 @@ class FunctionTarget(Target):
                 f"{f' and one of {size}' if vectorized is None else ''}: the numbers of the values "
                 f"of all variables, in one flat row{called}. The function takes this one argument."
             )
+            for other in errors[1:]:
+                errors[0].add_note(f"With the array of shape {size} the error was: {other}")
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
@@ -333,6 +335,11 @@ class FunctionTarget(Target):
         if values.dtype.kind not in "iufb":
             first = found if self.vectorized else found[0]
             raise TypeError(f"log_prob returned {first!r:.100} for {given}; return {wanted}, real.")
+        if values.dtype == bool:
+            raise TypeError(
+                f"log_prob returned True or False for {given}; return {wanted}, the logarithm of "
+                "p. For a constraint that is np.where(allowed, 0.0, -np.inf)."
+            )
         if values.shape != states.shape[:1]:
             raise ValueError(
                 f"log_prob returned shape {values.shape[shape:]} for {given}; return {wanted}."

@@ -1,4 +1,4 @@
-"""New entries of tables."""
+"""New entries of tables, and draws by their columns."""
 
 import math
 
@@ -40,3 +40,26 @@ def shift_tables(logs, sizes, first, tops, least):
             lost += (shift - total) + top if abs(shift) >= abs(top) else (top - total) + shift
             shift = total
     return shift + lost
+
+
+@kernel
+def choose(log_p, u, found):
+    """Draw an index for each column with probabilities exp(log_p), from uniform numbers.
+
+    A column without a possible value keeps its present one.
+    """
+    n = log_p.shape[0]
+    for j in range(u.size):
+        top = -np.inf
+        for v in range(n):
+            top = max(top, log_p[v, j])
+        if top == -np.inf:
+            continue
+        whole = 0.0
+        for v in range(n):
+            whole += math.exp(log_p[v, j] - top)
+        v, summed = 0, math.exp(log_p[0, j] - top)
+        while v < n - 1 and summed <= u[j] * whole:
+            v += 1
+            summed += math.exp(log_p[v, j] - top)
+        found[j] = v

@@ -103,7 +103,8 @@ def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
         raise TypeError(
             f"{target!r:.200} is not made of factors, from which exact answers are computed. "
             "Ising, Potts and MarkovNetwork are, with or without evidence; a class of your own can "
-            "provide them by the property log_factors. Use a sampler instead."
+            "provide them by the property log_factors, a function by terms=True. With few states "
+            "exact.probabilities enumerates them. Else use a sampler."
         )
     factors = []
     for f, (scope, given) in enumerate(found):
