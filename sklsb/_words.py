@@ -13,11 +13,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # What things are called here and elsewhere: parameters, what to write, sentences that explain.
 _ROWS = """exact.marginals(target, evidence=...) <- query infer probability;
+exact.marginals(target), or diagnostics.marginals(draws, target) <- marginals posterior;
+traces <- trace; condition <- observe; names <- variables nodes; table(name) <- get_cpds cpds cpts;
+from_tables <- from_dataframe from_data; n_sweeps <- n_steps n_iter steps sweeps num_sweeps;
 exact.most_likely(target) <- map map_query mpe argmax; specific_heat <- heat_capacity;
 sklsb.plot.traces(draws) <- plot plot_trace; arviz.summary(draws) <- summary;
 exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z free_energy;
 arviz.rhat(draws) <- rhat r_hat gelman_rubin; sklsb.diagnostics.ess(draws) <- ess n_eff;
-sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain posterior trace;
+sampler.fit(target).sample(n) <- run run_mcmc get_chain get_samples samples chain trace;
 sampler.sample_stats_["acceptance_rate"] <- acceptance acceptance_rate acceptance_fraction;
 target.log_prob(x), which is minus the energy <- energy hamiltonian log_likelihood logp log_prob;
 draws["lp"], which is minus the energy <- energies energies_ lp;

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._system.warn import warn
-from sklsb._words import Worded
+from sklsb._words import Worded, worded
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import as_array
 from sklsb.targets._evidence import (
@@ -364,6 +364,7 @@ class Target(Worded, ABC):
         result[sites] = 1
         return result
 
+    @worded
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         """Fix some of the variables, as by an observation.
 
@@ -656,6 +657,7 @@ class Conditioned(Target):
     def guard(self, chains: Chains) -> AbstractContextManager[Callable[[BaseException], None]]:
         return self._inner.guard(chains)
 
+    @worded
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         hard, soft = _hard_and_soft(self.target, evidence)
         target = self.target.weighted(soft) if soft else self.target
