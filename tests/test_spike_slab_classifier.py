@@ -149,7 +149,8 @@ def test_predictions_are_averages_over_the_posterior():
     np.testing.assert_allclose(coef.mean(axis=0) * X.std(axis=0), truth.coef, atol=0.05)
     np.testing.assert_allclose(coef.std(axis=0) * X.std(axis=0), truth.coef_sd, atol=0.05)
     assert draws["included"].values.tolist() == (draws["coef"].values != 0).tolist()
-    all_draws = found.sample_posterior(found._draws[0].size // 4).posterior
+    all_draws = found.sample_posterior(None).posterior
+    assert all_draws.sizes["draw"] == found._draws[0].size // 4
     psi = all_draws["coef"].values @ X.T + all_draws["intercept"].values[..., None]
     np.testing.assert_allclose(
         found.predict_proba(X)[:, 1], expit(psi).mean(axis=(0, 1)), rtol=1e-9

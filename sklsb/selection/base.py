@@ -191,6 +191,8 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
     def _units(self) -> tuple[Ints, Ints, list[Ints]]:
         """Return the columns in ``always``, the unit of each column, and the columns by unit."""
         p, names = self.n_features_in_, self._names()
+        if isinstance(self.always, str):
+            raise ValueError(f"always is a string; give a list, such as [{self.always!r}].")
         always = []
         for item in self.always:
             if isinstance(item, str) and item in names:

@@ -442,13 +442,13 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
         check_is_fitted(self)
         return np.asarray(self.classes_[(self.decision_function(X, estimator) > 0).astype(int)])
 
-    def sample_posterior(self, n: int = 250) -> Any:
+    def sample_posterior(self, n: int | None = 250) -> Any:
         """Return draws of models and coefficients that the chains kept.
 
         Parameters
         ----------
-        n : int, default=250
-            Draws per chain, at equal distances; at most as many as were kept.
+        n : int or None, default=250
+            Draws per chain, at equal distances; at most as many as were kept, which None returns.
 
         Returns
         -------
@@ -457,9 +457,9 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             ``intercept`` (chain, draw).
         """
         check_is_fitted(self)
-        check_count(n, "n", 1)
         intercepts, coefs, n_chains = self._draws
         each = intercepts.size // n_chains
+        n = each if n is None else check_count(n, "n", 1)
         if n > each:
             raise ValueError(f"n is {n}; each chain kept {each} draws. Give at most as many.")
         wanted = np.linspace(0, each - 1, n).round().astype(int)
