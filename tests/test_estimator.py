@@ -52,6 +52,7 @@ from sklsb.exceptions import (
     ShortRunWarning,
 )
 from sklsb.samplers._run import run as _run
+from sklsb.samplers._run.traits import Traits
 
 # Most runs here are too short to move every site; the tests of these warnings ask for them.
 pytestmark = [
@@ -992,6 +993,19 @@ def test_values_that_never_occur_do_not_hide_a_periodic_chain(values):
         warnings.simplefilter("error")
         odd = parity(sampler.sample(60, thin=2)["x"].values, values)
     assert (odd != odd[:, :1]).any()
+
+
+def test_a_few_of_many_chains_tell_of_third_values(monkeypatch):
+    asked, third_values = [], Traits.third_values
+
+    def spied(self, x):
+        asked.append(len(x))
+        return third_values(self, x)
+
+    monkeypatch.setattr(Traits, "third_values", spied)
+    make(n_chains=64).fit(Potts(np.zeros((6, 6)), np.zeros((6, 3))))  # accepts all
+    make(n_chains=64).fit(Potts(0.1 * (np.ones((6, 6)) - np.eye(6)), np.zeros((6, 3))))
+    assert asked == [4]
 
 
 def test_a_third_value_in_a_hundred_million_sweeps_does_not_help():

@@ -1660,11 +1660,15 @@ def test_steps_without_gradients():
     ising = random_ising(4)
     sampler, other = (LSBSampler("barker", n_burn_in=10, random_state=0).fit(ising) for _ in "ab")
     assert np.array_equal(sampler.step(7).state_, other.sample(1, thin=7)["x"].values[:, 0])
+    swept = other.sample(1, thin="sweep")["x"].values[:, 0]
+    assert np.array_equal(sampler.step("sweep").state_, swept)
     sampler.state_tensor_ = torch.ones(4, 4)
     assert (sampler.state_ == 1).all()
     assert sampler.one_hot_tensor_.tolist() == [[[0.0, 1.0]] * 4] * 4
     with pytest.raises(ValueError, match="n is -1"):
         sampler.step(-1)
+    with pytest.raises(TypeError, match="n is 'auto'"):
+        sampler.step("auto")
     blocks = LSBSampler("barker", n_burn_in=10, blocks=2, random_state=0).fit(ising)
     assert (np.abs(blocks.step(300).state_) == 1).all()
 

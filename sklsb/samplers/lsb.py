@@ -213,7 +213,7 @@ class LSBSampler(BaseSampler):
         check_is_fitted(self, "target_")
         return int(self.run_.ensemble.n_flips)
 
-    def step(self, n: int = 1) -> Self:
+    def step(self, n: int | str = 1) -> Self:
         """Make n transitions of all chains, without draws: for loops that train what is sampled.
 
         The states are in `state_tensor_` and `one_hot_tensor_`, or ``state_`` as a NumPy array.
@@ -223,8 +223,8 @@ class LSBSampler(BaseSampler):
 
         Parameters
         ----------
-        n : int, default=1
-            Transitions of each chain.
+        n : int or "sweep", default=1
+            Transitions of each chain; "sweep" as in `sample`.
 
         Returns
         -------
@@ -260,7 +260,7 @@ class LSBSampler(BaseSampler):
         True
         """
         check_is_fitted(self, "target_")
-        check_count(n, "n", 0)
+        n = self.run_.sweep if isinstance(n, str) and n == "sweep" else check_count(n, "n", 0)
         with deferred_interrupt() as interrupted, exclusive(self.run_):
             made = self._here().step(n, interrupted)
         if made < n or interrupted():

@@ -32,7 +32,7 @@ from sklsb.trials.thinning import Thinning
 
 # Parity is forgotten after about 1 / (2 * rejection rate) transitions; warn beyond 50 sweeps. A
 # third value of a variable makes a cycle of odd length, and counts like a rejection.
-_FEWEST_PER_SWEEP = 0.01
+_FEWEST_PER_SWEEP, _FEW_CHAINS = 0.01, 4
 _IMAGES = {
     "cycle": "Here no value is more probable than another, so each must be seen as often. ",
     "reverse": "Here a value is as probable as its opposite, so both must be seen as often. ",
@@ -326,8 +326,9 @@ class DrawWarnings(ABC):
         if not self.target.n_sites or n_transitions < 2 * self.target.n_sites:
             return
         rejected = max(1.0 - acceptance, 0.0)
-        odd_cycles = self.algorithm.third_values(self.ensemble.chains.x)
-        if rejected * self.target.n_sites + odd_cycles >= _FEWEST_PER_SWEEP:
+        lacking = _FEWEST_PER_SWEEP - rejected * self.target.n_sites
+        few = self.ensemble.chains.x[:_FEW_CHAINS]  # a function is called for every change of each
+        if lacking <= 0.0 or self.algorithm.third_values(few) >= lacking:
             return
         self.warned_periodic = True
         found = f" These draws, {thin} transitions apart, are of one kind only." if even else ""
