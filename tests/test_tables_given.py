@@ -846,6 +846,7 @@ def test_names_of_values():
     for given, message in [
         ({"c": ["x", "y"]}, "names the variable 'c'"),
         ([["x", "y"]], "1 entries; give one list for each of the 2"),
+        (["to", "be"], r"state_names has 'to' where a list .* \[words\] \* n_sites"),
         ([["x", "y"], ["x", "y"]], "state_names of 'b' has 2 entries"),
     ]:
         with pytest.raises(ValueError, match=message):

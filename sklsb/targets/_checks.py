@@ -228,6 +228,12 @@ def check_state_names(
                 )
             of_each[site] = tuple(plain(names))
     else:
+        texts = [names for names in state_names if isinstance(names, str)]
+        if texts:
+            raise ValueError(
+                f"state_names has {texts[0]!r} where a list for each variable is asked for. If all "
+                "have the same values, give [words] * n_sites, words being the list of these."
+            )
         of_each = [tuple(plain(names)) for names in state_names]
     if len(of_each) != cardinalities.size:
         raise ValueError(
