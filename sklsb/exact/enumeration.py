@@ -16,7 +16,7 @@ def count(target: Target) -> int:
     if n > MAX_STATES:
         raise ValueError(
             f"{target!r:.200} has {n} states; enumeration takes at most {MAX_STATES}. "
-            "Take a smaller target of the same kind."
+            "Take a smaller target of the same kind, or log_prob of states that you list."
         )
     return n
 
