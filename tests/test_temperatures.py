@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from test_tempering import QUIET, machine, make, network
 from sklsb import FunctionTarget, GibbsSampler, Ising, ParallelTempering, Potts, exact
 from sklsb.diagnostics import binder, expectation, overlaps, specific_heat, susceptibility
 from sklsb.diagnostics.reweighting import log_weights, reweighted
+from sklsb.exceptions import ModelWarning
 from sklsb.samplers._tempering.schedule import equal_steps
 
 BETAS = [0.25, 0.6]
@@ -344,7 +346,9 @@ def test_functions_by_temperature():
     plain = make().fit(target).sample(200)
     assert specific_heat(plain)["beta"].values.tolist() == [1.0]
     for betas in ([1.5], [[0.5]], [np.nan], []):
-        with pytest.raises(ValueError, match=r"betas is .* from 0 to 1, and draws at all"):
+        with pytest.raises(
+            ValueError, match=r"betas is .* from 0 to 1, and draws at all.*T\.min\(\)"
+        ):
             expectation(found, betas=betas)
     with pytest.raises(ValueError, match="from 1 to 1, and draws at all"):
         expectation(plain, betas=[0.5])
@@ -353,9 +357,28 @@ def test_functions_by_temperature():
     for several in (binder, susceptibility):
         with pytest.raises(ValueError, match="gave 25 numbers of the draws at 5 temperatures"):
             several(found, lambda x: x)
-    for of_draws in (overlaps, lambda given: susceptibility(given, absolute=True)):
+    for of_draws in (overlaps, specific_heat, binder, susceptibility):
         with pytest.raises(TypeError, match="draws is of type Ising; give what sample returned"):
             of_draws(target)
+    for of_draws in (expectation, specific_heat, binder, susceptibility):
+        with pytest.raises(TypeError, match="'T'; did you mean 'betas'"):
+            of_draws(found, T=1.0)
+    with pytest.raises(TypeError, match="'bin'; did you mean 'bins'"):
+        overlaps(found, bin=5)
+
+
+@QUIET
+def test_susceptibility_of_a_mean_gets_a_warning():
+    record = {"m": lambda x: x.sum(axis=1), "mean": lambda x: x.mean(axis=1)}
+    sampler, _ = levels(dense(24, 0, 0.1), 1)
+    draws = sampler.sample(200, temperatures="all", record=record)
+    with pytest.warns(ModelWarning, match=r"'mean' is between -1 and 1 .* multiply by 24\*\*2"):
+        mean = susceptibility(draws, "mean")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)
+        whole = susceptibility(draws, "m")
+        susceptibility(draws.assign(m=draws["m"] > 0), "m")
+    np.testing.assert_allclose(24**2 * mean["susceptibility"], whole["susceptibility"])
 
 
 @QUIET

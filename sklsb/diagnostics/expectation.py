@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._words import worded
 from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import CALLED, as_draws, called, states_of
 from sklsb.diagnostics.reweighting import reweighted
@@ -27,6 +28,7 @@ class Expectation(NamedTuple):
     mcse: Any
 
 
+@worded
 def expectation(
     source: xr.Dataset | Target,
     function: Any = None,
@@ -322,7 +324,8 @@ def _reweighted(draws: xr.Dataset, values: Array, of: Any, betas: Array) -> Expe
     if not inside or lp is None or "beta" not in lp.dims or not np.isfinite(lp).all():
         raise ValueError(
             f"betas is {betas!r:.200}; give a list of numbers from {own[0]:g} to {own[-1]:g}, "
-            'and draws at all temperatures, sample(n, temperatures="all"), of finite log p.'
+            'and draws at all temperatures, sample(n, temperatures="all"), of finite log p. '
+            "Of temperatures T, betas are T.min() / T, with the lowest of the ladder, not 1 / T."
         )
     n_chains, n, n_levels = values.shape[:3]
     first, deviation, statistic = _powers(values.reshape(n_chains, -1, *values.shape[3:]), of)

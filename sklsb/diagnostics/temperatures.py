@@ -7,13 +7,19 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
+from sklsb._words import worded
 from sklsb.diagnostics.draws import as_draws
 from sklsb.diagnostics.expectation import Expectation, expectation, values_of
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import integer
 
 Array = NDArray[np.float64]
+# Variables beyond which sums of them are not all from -1 to 1.
+_MANY = 20
 
 
+@worded
 def specific_heat(draws: xr.Dataset, *, betas: ArrayLike | None = None) -> xr.Dataset:
     r"""Specific heat of each site by temperature.
 
@@ -54,10 +60,12 @@ def specific_heat(draws: xr.Dataset, *, betas: ArrayLike | None = None) -> xr.Da
     >>> bool((abs(found.specific_heat - exact) < 4 * found.mcse + 1e-3).all())
     True
     """
+    draws = _checked(draws)
     found = expectation(draws, of="variance", betas=betas)
     return _labelled("specific_heat", draws, found, betas, 2)
 
 
+@worded
 def susceptibility(
     draws: xr.Dataset,
     function: Any = "sum",
@@ -94,15 +102,23 @@ def susceptibility(
     ------
     ValueError, TypeError
         As in `specific_heat`.
+
+    Warns
+    -----
+    ModelWarning
+        If a recorded statistic looks like a mean over many variables.
     """
+    draws = _checked(draws)
+    if isinstance(function, str) and function in draws.variables:
+        _tell_if_per_site(draws, function)
     if absolute:
-        draws = _checked(draws)
         draws = draws.assign({"absolute": (_dims(draws), np.abs(values_of(draws, function)))})
         function = "absolute"
     found = expectation(draws, function, of="variance", betas=betas)
     return _labelled("susceptibility", draws, found, betas, 1)
 
 
+@worded
 def binder(
     draws: xr.Dataset, function: Any = "sum", *, betas: ArrayLike | None = None
 ) -> xr.Dataset:
@@ -130,10 +146,12 @@ def binder(
     ValueError, TypeError
         As `expectation`.
     """
+    draws = _checked(draws)
     found = expectation(draws, function, of="binder", betas=betas)
     return _labelled("binder", draws, found, betas, None)
 
 
+@worded
 def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
     r"""Overlaps of independent chains at the same temperature, and their distribution.
 
@@ -215,6 +233,16 @@ def _checked(draws: Any) -> xr.Dataset:
             'sample(n, temperatures="all").'
         )
     return as_draws(draws)
+
+
+def _tell_if_per_site(draws: xr.Dataset, name: str) -> None:
+    values, n_sites = draws[name].values, draws.attrs.get("n_sites", 0)
+    if n_sites > _MANY and (abs(values) <= 1).all() and (values != np.round(values)).any():
+        warn(
+            f"{name!r} is between -1 and 1 in all draws of {n_sites} variables, as a mean of them "
+            f"is; susceptibility wants the sum. For a mean multiply by {n_sites}**2.",
+            ModelWarning,
+        )
 
 
 def _dims(draws: xr.Dataset) -> tuple[str, ...]:
