@@ -674,7 +674,7 @@ def test_ctrl_c_waits_for_the_end_of_a_sweep(monkeypatch, ctrl_c):
         ({"inclusion_prior": [0.5] * 3}, r"inclusion_prior has shape \(3,\); give one"),
         ({"always": ["age"]}, "always has 'age'; give names or numbers"),
         ({"always": "age"}, r"always is a string; give a list, such as \['age'\]"),
-        ({"prior": "independent", "g": 10.0}, "g is 10.0, but the prior 'independent' has none"),
+        ({"prior": "independent", "g": 10.0}, "g is 10.0; the prior 'independent' has none: leave"),
         ({"always": range(12)}, "always has all 12 columns; leave at least one"),
         ({"groups": [1, 2]}, r"groups has shape \(2,\); give a label per column, \(12,\)"),
         ({"n_chains": 0}, "n_chains is 0; it must be at least 1"),

@@ -15,8 +15,6 @@ from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import integer
 
 Array = NDArray[np.float64]
-# Variables beyond which sums of them are not all from -1 to 1.
-_MANY = 20
 
 
 @worded
@@ -237,7 +235,7 @@ def _checked(draws: Any) -> xr.Dataset:
 
 def _tell_if_per_site(draws: xr.Dataset, name: str) -> None:
     values, n_sites = draws[name].values, draws.attrs.get("n_sites", 0)
-    if n_sites > _MANY and (abs(values) <= 1).all() and (values != np.round(values)).any():
+    if n_sites > 20 and (abs(values) <= 1).all() and (values != np.round(values)).any():
         warn(
             f"{name!r} is between -1 and 1 in all draws of {n_sites} variables, as a mean of them "
             f"is; susceptibility wants the sum. For a mean multiply by {n_sites}**2.",

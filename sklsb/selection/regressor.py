@@ -239,9 +239,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         if self.prior not in ("g", "independent"):
             raise ValueError(f'prior is {self.prior!r}; give "g" or "independent".')
         if self.prior != "g" and self.g is not None:
-            raise ValueError(
-                f"g is {self.g!r}, but the prior {self.prior!r} has none; leave it out."
-            )
+            raise ValueError(f"g is {self.g!r}; the prior {self.prior!r} has none: leave it out.")
         g = positive(n_rows if self.g is None else self.g, "g", 1e8)
         slab = positive(self.slab_sd, "slab_sd")
         return Prior(self.prior, g, slab, *self._inclusion(unit_of, n_units))
