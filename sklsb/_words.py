@@ -63,7 +63,8 @@ field has one entry for each value, along its last axis. <- n_states;
 a lattice has the shape of its field, such as np.zeros(shape). <- shape;
 other lattices are graphs, as of networkx: Ising(graph). <- lattice kind geometry neighbors;
 divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
-networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts"""
+networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts;
+DiscreteStep(...).with_nuts({}=...) takes it, or pm.NUTS. <- target_accept max_treedepth"""
 _WORDS = [(row.split("<-")[0].strip(), row.split("<-")[1].split()) for row in _ROWS.split(";")]
 
 

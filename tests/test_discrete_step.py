@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sklsb import exact, from_pymc
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 
 pm = pytest.importorskip("pymc", reason="PyMC is optional, and needs Python 3.12 or later")
@@ -361,6 +362,13 @@ def test_structure_is_printed():
         "1 site, 1 element of terms of log p, read off the graph",
         "an element sees at most 1 of the sites; 1 different set",
     ]
+    with pm.Model() as years:
+        pm.DiscreteUniform("at", 0, [20, 39, 300])
+    assert str(DiscreteStep(model=years).structure_).splitlines()[2:] == [
+        '"slices": 3 sites, at[0] to at[2]; colours: 1; evaluations a step: 8',
+        '"colours": of these, now and then from all values: 2 sites, at[0] to at[1]; '
+        "colours: 1; evaluations then: 40",
+    ]
 
 
 def test_sites_that_only_joint_changes_move_are_told():
@@ -382,6 +390,26 @@ def test_sites_that_only_joint_changes_move_are_told():
         point, _ = together.step(point)
         seen.add(tuple(point["z"][:2].tolist()))
     assert seen == {(0, 0), (1, 1)}
+
+
+@pytest.mark.parametrize("count", [False, True])
+def test_sites_that_an_elimination_draws_together_are_not_told(count):
+    """Species that were seen are there; a count that is not eliminated holds sites all the same."""
+    y = np.array([[1, 0, 2], [0, 3, 0], [0, 0, 0]])
+    with pm.Model() as model:
+        w = pm.Bernoulli("w", 0.5, shape=3, initval=[1, 1, 1])
+        z = pm.Bernoulli("z", w[:, None] * 0.5, shape=(3, 3), initval=y > 0)
+        pm.Binomial("y", 5, z * 0.4, observed=y)
+        if count:
+            n = pm.Poisson("n", 20.0, initval=9)
+            pm.Potential("same", pt.switch(pt.eq(w[2], n > 0), 0.0, -np.inf))
+    step, point = DiscreteStep(model=model, rng=0), model.initial_point()
+    assert step.structure_.groups[0][0] == "elimination"
+    if count:
+        with pytest.warns(FrozenSitesWarning, match=r"^w\[2\] could not change alone in 200 steps"):
+            steps(step, point, 200)
+    else:
+        assert steps(step, point, 200)["w"][:2].tolist() == [1, 1]
 
 
 # ----------------------------------------------------------------- draws
@@ -483,6 +511,23 @@ def test_bounds_that_depend_on_continuous_values():
     found = np.stack([np.bincount(one, minlength=7) for one in np.array(seen).T]) / 3000
     assert found.shape == (5, 7)
     np.testing.assert_allclose(found, p, atol=0.05)
+
+
+def test_bounds_of_truncated_counts():
+    with pm.Model() as model:
+        rate, most = pm.Gamma("rate", 2, 1), pm.Data("most", [7, 20])
+        pm.Truncated("a", pm.Poisson.dist(rate), upper=[3, 15])
+        pm.Truncated("b", pm.Binomial.dist(most, 0.3), lower=1.5, upper=[9.5, np.inf])
+        pm.Truncated("c", pm.Poisson.dist(3.0), lower=2)
+        pm.Truncated("d", pm.Poisson.dist(3.0), upper=rate + 4)
+    block, far = DiscreteStep(model=model)._block, 2**52
+    assert block.low.tolist() == [0, 0, 2, 2, 2, 0]
+    assert block.high.tolist() == [3, 15, 7, 20, far, far]
+    with pm.Model() as known:
+        pm.Truncated("n", pm.Poisson.dist(4.0), lower=1, upper=6)
+    target = from_pymc(known)
+    p = stats.poisson.pmf(np.arange(1, 7), 4.0)
+    np.testing.assert_allclose(exact.marginals(target).p[0], p / p.sum(), rtol=1e-7)
 
 
 @pytest.mark.parametrize("step", ["alone", "with NUTS"])
@@ -688,8 +733,32 @@ def crowd():
     return model
 
 
+def abundance(truncated=True):
+    """Counts of animals at sites, of which each visit sees some."""
+    y = np.array([[0, 1], [2, 1], [0, 0]])
+    with pm.Model() as model:
+        a, p = pm.Normal("a", 0.3, 1.0), pm.Beta("p", 1, 1)
+        many = pm.Poisson.dist(pt.exp(a))
+        if truncated:
+            n = pm.Truncated("n", many, upper=4, shape=3, initval=y.max(axis=1))
+        else:
+            shares = pm.math.softmax(pm.logp(many, np.arange(5)))
+            n = pm.Categorical("n", p=shares, shape=3, initval=y.max(axis=1))
+        pm.Binomial("y", n[:, None], p, observed=y)
+    return model
+
+
+def test_truncated_counts_are_categories():
+    one, other = abundance(), abundance(truncated=False)
+    point = {**one.initial_point(), "a": np.array(0.7)}
+    blocks = [DiscreteStep(model=model)._block for model in (one, other)]
+    states = [np.array([i, j, 4]) for i in (1, 3) for j in (2, 4)]
+    found = [[block.total(x, *block.given(point)) for x in states] for block in blocks]
+    np.testing.assert_allclose(*found, rtol=1e-10)
+
+
 @pytest.mark.parametrize("spare", [False, True])
-@pytest.mark.parametrize("make", [mixture, occupancy, several_values, crowd])
+@pytest.mark.parametrize("make", [mixture, occupancy, several_values, crowd, abundance])
 def test_sums_over_sites_are_those_of_enumeration(make, spare):
     model = make()
     step, point = DiscreteStep(model=model), model.initial_point()
@@ -698,7 +767,8 @@ def test_sums_over_sites_are_those_of_enumeration(make, spare):
     step.with_nuts(initial_point=point)
     (way,), block, variables = step._moves, step._block, model.continuous_value_vars
     never, other, _ = way.impossible(block.given(point))
-    assert never.sum() == {mixture: 0, occupancy: 1, several_values: 1 + 4, crowd: 0}[make]
+    left_out = {mixture: 0, occupancy: 1, several_values: 1 + 4, crowd: 0, abundance: 1 + 2}
+    assert never.sum() == left_out[make]
     states = other if spare else way.states
     f = log_sum(block, way.colours[0].own, states, never, variables, point)
     log_p = model.compile_logp(mode=PLAIN)
@@ -796,8 +866,30 @@ def test_blocks_that_cannot_be_summed_out():
         DiscreteStep(model=chain()).with_nuts()
     with pm.Model() as counts:
         pm.Normal("mu", pm.Poisson("k", 3.0), 1.0)
-    with pytest.raises(ValueError, match=r"with_nuts needs sites .* with at most 16 values each"):
-        DiscreteStep(model=counts).with_nuts()
+        pm.Poisson("m", 3.0, shape=4)
+    step, k = (
+        DiscreteStep(model=counts),
+        r"k, m\[0\], m\[1\] and 2 more: their bounds are not known",
+    )
+    with pytest.raises(
+        ValueError, match=rf"(?s)with at most 16 values each; .*\n{k}\. In any case pm.NUTS"
+    ):
+        step.with_nuts()
+    with pm.Model():
+        w = pm.Bernoulli("w", 0.5, shape=2)
+        z = pm.Bernoulli("z", pm.Beta("p", 1, 1) * w[:, None], shape=(2, 3))
+        other = pm.Categorical("other", [0.2, 0.8])
+        pm.Poisson("m", 3.0)
+        said = r"m: their bounds are not known. Alone would fit: w, z, other. Write step=\[Discrete"
+        said += r"Step\(\[w, other\]\).with_nuts\(\), DiscreteStep\(\[z, m\]\)\]\. In any case"
+        with pytest.raises(ValueError, match=said):
+            DiscreteStep().with_nuts()
+        assert len(DiscreteStep([w, other]).with_nuts().methods) == 2
+        assert len(DiscreteStep([z]).with_nuts().methods) == 2
+        with pytest.raises(
+            ValueError, match=r"Write step=\[DiscreteStep\(\[w\]\).with_nuts\(\)\]\."
+        ):
+            DiscreteStep([w], method="lsb").with_nuts()
     with pm.Model() as certain:
         pm.Normal("mu", pm.DiscreteUniform("k", 3, 3, shape=2).sum(), 1.0)
     with pytest.raises(ValueError, match="with_nuts needs sites"):
@@ -875,6 +967,10 @@ def test_wrong_arguments():
         DiscreteStep(["z"], model=model)
     with pytest.raises(ValueError, match=r"y is no free variable of the model, which has \['stay'"):
         DiscreteStep([model["y"]], model=model)
+    with pytest.raises(
+        TypeError, match=r"'target_accept'; DiscreteStep\(...\).with_nuts\(target_a"
+    ):
+        DiscreteStep(model=model, target_accept=0.9)
     with pytest.raises(ValueError, match=r"compile_kwargs is {'mode': 'C'}; leave it out"):
         DiscreteStep(model=model, compile_kwargs={"mode": "C"})
     with pm.Model() as dense:

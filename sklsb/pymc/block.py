@@ -16,23 +16,14 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 from scipy.sparse import csr_array, vstack
 
-from sklsb.pymc.graph import (
-    Reader,
-    Sees,
-    dependents,
-    distinct,
-    evaluated,
-    pieces,
-)
-from sklsb.pymc.variables import dims_and_labels, ends, site_names
+from sklsb.pymc.graph import Reader, Sees, dependents, distinct, evaluated, pieces
+from sklsb.pymc.variables import FAR, dims_and_labels, ends, site_names
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Given = Sequence[NDArray[Any]]
 Point = Mapping[str, Any]
 
-# Beyond all values; differences of two such numbers are integers of 64 bits.
-FAR = 1 << 52
 # Sites with more values than this are drawn by slices; with more than the other, by slices alone.
 SLICED, MOST_VALUES = 16, 256
 # Values of log p that may be spent to find out what sees what where the graph does not say.

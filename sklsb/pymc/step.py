@@ -14,11 +14,13 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
 from sklsb._system.warn import warn
+from sklsb._words import worded
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
 from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
 from sklsb.pymc.summed import log_sum
+from sklsb.pymc.variables import FAR
 
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
@@ -70,11 +72,14 @@ class Structure:
             f"an element sees at most {self.width} of the sites; "
             f"{many(len(self.scopes), 'different set')}",
         ]
+        known = set[int]()
         for name, sites, n_colours, n_evaluations in self.groups:
             first, last = self.names[sites[0]], self.names[sites[-1]]
             which = first if len(sites) == 1 else f"{len(sites)} sites, {first} to {last}"
-            lines.append(f'"{name}": {which}; colours: {n_colours}; ')
-            lines[-1] += f"evaluations a step: {n_evaluations}"
+            again = "" if known.isdisjoint(sites) else "of these, now and then from all values: "
+            known.update(sites)
+            lines.append(f'"{name}": {again}{which}; colours: {n_colours}; ')
+            lines[-1] += f"evaluations {'then' if again else 'a step'}: {n_evaluations}"
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -169,6 +174,7 @@ class DiscreteStep(BlockedStep):
     stats_dtypes_shapes: Any = {"moved": (float, [])}
     _state_class = DiscreteStepState
 
+    @worded
     def __init__(
         self,
         vars: Any = None,
@@ -269,12 +275,10 @@ class DiscreteStep(BlockedStep):
         if len(moves) != 1 or not isinstance(moves[0], Colours) or moves[0].n_colours > 1:
             raise ValueError(
                 "with_nuts needs sites that no element of log p sees together, with at most 16 "
-                f"values each; here:\n{self.structure_}\nGive pm.NUTS and DiscreteStep as two "
-                "steps, or only variables that fit to this one, and others to another one."
+                f"values each; here:\n{self.structure_}\n{self._what_fits()}"
             )
-        if vars is None:
-            variables = model.continuous_value_vars
-        else:
+        variables = model.continuous_value_vars
+        if vars is not None:
             variables = get_value_vars_from_user_vars(vars, model)
         for v in variables:
             if v not in model.continuous_value_vars:
@@ -417,6 +421,27 @@ class DiscreteStep(BlockedStep):
         worth = entries + found.n_evaluations * one <= _WORTH * colours.n_evaluations * one
         return found if asked or worth else None
 
+    def _what_fits(self) -> str:
+        """Return advice for a block that cannot be summed out."""
+        block, k = self._block, self._block.high - self._block.low + 1
+        of = {name: np.arange(k.size)[here] for name, here, *_ in block.parts}
+
+        def fit(*names: str) -> bool:
+            sites = np.concatenate([of[name] for name in names])
+            seen = block.sets @ np.bincount(sites[k[sites] > 1], minlength=k.size)
+            return seen.max(initial=0) == 1 and k[sites].max() <= SLICED
+
+        summed, rest = list[str](), list[str]()
+        for name in of:
+            (summed if fit(*summed, name) else rest).append(name)
+        far = [block.names[i] for i in np.flatnonzero(k >= FAR // 2)]
+        said = f"{_few(far)}: their bounds are not known. " if far else ""
+        if summed:
+            said += f"Alone would fit: {', '.join(filter(fit, of))}. Write step=[DiscreteStep(["
+            other = f", DiscreteStep([{', '.join(rest)}])" if rest else ""
+            said += f"{', '.join(summed)}]).with_nuts(){other}]. "
+        return said + "In any case pm.NUTS and DiscreteStep can be two steps."
+
     def _join(self, outputs: Ints) -> None:
         block, learned = self._block, self.learned
         self._joined.append(outputs)
@@ -439,16 +464,17 @@ class DiscreteStep(BlockedStep):
     def _tell_of_frozen(self, x: Ints, given: Any) -> None:
         """Warn of sites that only a change of several at once could move."""
         block, alone = self._block, np.diff(self._block.sets.indptr) == 1
+        apart = [i for m in self._moves if not isinstance(m, Elimination) for i in m.sites]
+        told = alone | (block.sets @ np.isin(np.arange(block.n_sites), apart))  # not eliminated
         low, high = block.bounds(x, given)
         held = []
         for i in np.flatnonzero(self._still).tolist():
             near = range(max(low[i], x[i] - SLICED), min(high[i], x[i] + SLICED) + 1)
             found = []
             for v in set(near) - {int(x[i])}:
-                y = x.copy()
-                y[i] = v
+                y = np.where(np.arange(x.size) == i, v, x)
                 found.append(np.isfinite(block.by_scope(block.log_p(y, *given))))
-            if any(one[alone].all() for one in found) and not any(one.all() for one in found):
+            if any(one[alone].all() for one in found) and not any(one[told].all() for one in found):
                 held.append(block.names[i])
         if held:
             warn(

@@ -168,8 +168,8 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> Any:
     Notes
     -----
     Values are known for ``Bernoulli``, ``Categorical``, ``OrderedLogistic``, ``OrderedProbit``,
-    ``DiscreteUniform``, ``Binomial``, ``BetaBinomial`` and ``HyperGeometric``, if the parameters
-    they depend on are constants or data.
+    ``DiscreteUniform``, ``Binomial``, ``BetaBinomial``, ``HyperGeometric``, and ``Truncated``
+    counts, if the parameters they depend on are constants or data.
 
     Which elements of the terms of log p see which sites is read off the graph of PyTensor. Where
     each sees few, or is a polynomial of degree 2 as in a linear regression with known

@@ -10,6 +10,8 @@ NEEDS_PYMC = (
     "needs PyMC, for Python 3.12 or later; run `pip install pymc`, or install the extra: "
     "sklsb[pymc]."
 )
+# Beyond all values; differences of two such numbers are integers of 64 bits.
+FAR = 1 << 52
 # Lowest and highest value, given the parameters of the distribution; None if there is none.
 SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "Bernoulli": lambda p: (0, 1),
@@ -33,6 +35,12 @@ def kind(rv: Any) -> str:
 
 def ends(rv: Any) -> tuple[Any, Any] | None:
     """Return the lowest and highest values as the model states them, or None."""
+    if kind(rv) == "Truncated":
+        *inputs, lower, upper = rv.owner.inputs
+        of = rv.owner.op.base_rv_op.make_node(*inputs).default_output()
+        low, high = ends(of) or (None, None)
+        least = lower.astype("float64").ceil().clip(-FAR if low is None else low, FAR)
+        return least, upper.astype("float64").floor().clip(-FAR, FAR if high is None else high)
     support = SUPPORTS.get(kind(rv))
     return None if support is None else support(*rv.owner.op.dist_params(rv.owner))
 
