@@ -7,7 +7,7 @@ frozen that evidence and zeros do not explain. It is wrong if the mean error is 
 marginal is off by more than 5 of its errors and 0.001. Prints a table, writes JSON, and a table
 for the documentation.
 
-    python benchmarks/marginals.py DIRECTORY [--seconds 60] [--blocks auto] [--json marginals.json]
+    python benchmarks/marginals.py DIRECTORY ... [--seconds 60] [--blocks auto] [--json marginals.json]
         [--page doc/measured/marginals.inc]
 """
 
@@ -104,7 +104,7 @@ def measure(path, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directories", type=Path, nargs="+")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--blocks", default="auto", choices=["auto", "none"])
@@ -118,7 +118,8 @@ def main():
         "file                      sites blocks mean error  largest  median mcse  R-hat   fit s"
         "  told   wrong"
     )
-    paths = sorted(options.directory.rglob("*.uai")) + sorted(options.directory.rglob("*.bif.gz"))
+    kinds = ("*.uai", "*.bif.gz")
+    paths = [p for kind in kinds for d in options.directories for p in sorted(d.rglob(kind))]
     for path in paths:
         if not path.name.startswith(tuple(options.only)):
             continue
@@ -157,7 +158,7 @@ def write_page(options, rows):
         f"Of {len(rows)} networks, the median of the mean errors is {np.median(means):.4f} and the "
         f"largest {max(means):.4f}; {sum(row['wrong'] for row in rows)} are wrong."
     )
-    given = ["DIRECTORY", "--seconds", f"{options.seconds:g}"]
+    given = ["DIRECTORIES", "--seconds", f"{options.seconds:g}"]
     sources = ["sklsb/samplers/_lsb", "sklsb/samplers/_run", "sklsb/diagnostics/marginals.py"]
     write_table(options.page, header, table, given, sources, below)
 
