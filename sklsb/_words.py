@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ROWS = """exact.marginals(target, evidence=...) <- query infer probability;
 exact.marginals(target), or diagnostics.marginals(draws, target) <- marginals posterior;
 traces <- trace; condition <- observe; names <- variables nodes; table(name) <- get_cpds cpds cpts;
-from_tables <- from_dataframe from_data; n_sweeps <- n_steps n_iter steps sweeps num_sweeps;
+from_tables <- from_dataframe from_data fit; n_sweeps <- n_steps n_iter steps sweeps num_sweeps;
 exact.most_likely(target) <- map map_query mpe argmax; specific_heat <- heat_capacity;
 sklsb.plot.traces(draws) <- plot plot_trace; arviz.summary(draws) <- summary;
 exact.log_partition(target), or log_z_ of ParallelTempering <- partition_function log_z free_energy;
@@ -53,6 +53,7 @@ n_states <- q n_values num_states n_categories num_classes n_classes vocab_size 
 cardinalities;
 n_sites <- n n_variables num_variables dim ndim size length n_spins;
 evidence <- observed given; thin <- thinning thin_by;
+target.condition({{...}}) takes it. <- evidence;
 it is given to the sampler: LSBSampler({}=...). <- random_state n_chains n_burn_in n_jobs verbose;
 sampler.sample(n) makes n draws. <- n; ParallelTempering() finds its temperatures. <- n_replicas;
 temperatures belong to ParallelTempering(betas=...). <- betas;
@@ -116,7 +117,8 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
         if "evidence" in allowed:
             advice.append(f"evidence is a dict, as {{{word!r}: ...}}.")
         advice.append(f"its parameters are {', '.join(allowed)}.")
-        raise TypeError(f"{called}() got an unexpected keyword argument {word!r}; {advice[0]}")
+        said = f"{called}() got an unexpected keyword argument {word!r}; {advice[0]}"
+        raise TypeError(said) from None
 
 
 def worded(function: _Function) -> _Function:

@@ -227,7 +227,8 @@ def graph(
     if marginals is not None:
         if isinstance(marginals, Marginals):
             marginals = marginals.to_dataset()
-        p = np.asarray(marginals["p"]) if "p" in marginals else np.zeros(0)
+        _check_are_marginals(marginals)
+        p = np.asarray(marginals["p"])
         if p.shape != (*target.shape, len(target.values)):
             raise ValueError(
                 f"marginals has p of shape {p.shape}; give marginals of this target, of shape "
@@ -346,6 +347,14 @@ def _arrow(
     ax.add_patch(arrow)
 
 
+def _check_are_marginals(*given: Any) -> None:
+    if not all(isinstance(one, Marginals) or "p" in one for one in given):
+        raise TypeError(
+            "these are no marginals; give sklsb.diagnostics.marginals(draws, target), or "
+            "exact.marginals(target)."
+        )
+
+
 def _label(name: Any) -> str:
     return ",".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
@@ -378,11 +387,7 @@ def marginals(
     if isinstance(labels, str) or len(labels) != 2:
         raise ValueError(f"labels is {labels!r:.200}; give two, as in ('after', 'before').")
     given = [found for found in (after, before) if found is not None]
-    if not all(isinstance(one, Marginals) or "p" in one for one in given):
-        raise TypeError(
-            "these are no marginals; give sklsb.diagnostics.marginals(draws, target), or "
-            "exact.marginals(target)."
-        )
+    _check_are_marginals(*given)
     tables = [to_frame(found) for found in given]
     if any("variable" not in table for table in tables):
         raise ValueError(

@@ -385,3 +385,22 @@ def test_a_torch_function_that_rounds_to_single_precision_inside_is_not_accused(
     net = torch.nn.Sequential(*layers)
     target = TorchTarget(lambda x: net(x.float())[:, 0].double(), 24, dtype="float64")
     GibbsSampler("random", **COMMON).fit(target).sample(5)
+
+
+@pytest.mark.parametrize("name", ["balanced", "random"])
+def test_a_function_that_changes_where_the_chains_are_not(name):
+    """Chains at a state of the same log p would keep the old ratios, and old exact answers."""
+    pull = np.full(6, -30.0)
+    target = FunctionTarget(lambda x: x @ pull, 6)
+    sampler = SAMPLERS[name]().fit(target)
+    assert not sampler.sample(20, thin="sweep")["x"].any()
+    pull[:] = 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(short|few)")
+        draws = sampler.sample(400, thin="sweep")
+    assert float(draws["x"].mean()) == pytest.approx(1 / (1 + np.exp(-1)), abs=0.05)
+    assert sampler.run_.since != "fit"
+    before = sampler.run_.since
+    sampler.sample(20)
+    assert sampler.run_.since == before

@@ -333,4 +333,6 @@ def test_draws_in_place_of_marginals_are_told():
     ):
         plot.marginals(exact.sample(PAIR, 5, random_state=0))
     with pytest.raises(TypeError, match=r"no marginals; give "):
+        PAIR.plot(exact.sample(PAIR, 5, random_state=0))
+    with pytest.raises(TypeError, match=r"no marginals; give "):
         plot.marginals(to_frame(exact.sample(PAIR, 5, random_state=0), PAIR))

@@ -50,6 +50,8 @@ KEYWORDS = {
     "GibbsSampler(n_chain=4)": "'n_chains'",
     "anneal(SPINS, betas=[1.0, 0.5])": "ParallelTempering(betas=...)",
     "anneal(SPINS, n_steps=100)": "'n_sweeps'",
+    "LSBSampler().fit(SPINS, {0: 1})": "fit(target.condition({...}))",
+    "LSBSampler().fit(SPINS, evidence={0: 1})": "target.condition({...}) takes it",
     "SPINS.condition(rain='yes')": "evidence is a dict, as {'rain': ...}",
     "ParallelTempering(temperatures=[1.0, 2.0])": "'betas'",
     "GibbsSampler(temperature=2.0)": "Ising(J / T, h / T)",

@@ -124,7 +124,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         Raises
         ------
         TypeError
-            If target is not a Target.
+            If target is not a Target, or y looks like evidence.
         ValueError
             If a parameter is out of range, a state does not belong to the target, the compiled
             log p differs from the target's, or the checkpoint is of another fit (a StoreError).
@@ -146,6 +146,11 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         -----
         A Ctrl-C raises a KeyboardInterrupt, and leaves the sampler as it was before the call.
         """
+        if hasattr(y, "items"):
+            raise TypeError(
+                f"y is {y!r:.100}, and fit ignores y. Evidence goes to the target: "
+                "fit(target.condition({...}))."
+            )
         try:
             with exclusive(self):
                 self._fit(target, initial_states, True, checkpoint)

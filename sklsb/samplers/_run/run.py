@@ -35,7 +35,7 @@ from sklsb.samplers._run.traits import Traits
 from sklsb.samplers._run.warnings import CHANGED, DrawWarnings
 from sklsb.samplers._run.watch import Watch
 from sklsb.storage.codec import packed
-from sklsb.storage.fingerprint import by_kernels, checked, where_different
+from sklsb.storage.fingerprint import by_kernels, checked, probed, where_different
 from sklsb.targets.base import States
 from sklsb.trials.reference import Reference, find_reference
 from sklsb.trials.starts import Starts
@@ -104,6 +104,7 @@ class Run(DrawWarnings):
         self.settings = {name: repr(value) for name, value in given.items()}
         self.history: xr.Dataset | None = fitted.get("history_")
         self.burn_in: xr.Dataset | None = fitted.get("burn_in_")
+        self.keep_probes()
         self.never_moved = not ensemble.chains.moved.any()
         ensemble.chains.moved[:] = False
         # What thin="auto" means, once it is known, and the evaluations that took.
@@ -269,6 +270,7 @@ class Run(DrawWarnings):
         self.disagreement = self._thin = None
         self.most_effective = math.inf
         self.count_anew(since=CHANGED)
+        self.keep_probes()
 
     def continue_from(self, states: States) -> None:
         """Let the chains go on from these states, by the target as it is now."""
@@ -281,6 +283,11 @@ class Run(DrawWarnings):
         """Remember log p at the present states."""
         self.last_log_prob = by_kernels(self.ensemble)
 
+    def keep_probes(self) -> None:
+        """Remember log p at other states, too, where it may change unseen by the chains."""
+        changes = self.target.offers.may_change
+        self.probes = probed(self.target, self.ensemble.chains.x) if changes else None
+
     def _change_of_target(self) -> str:
         """Say how log p, or its compiled version, has changed since the last call; else ""."""
         ensemble, target, (x, then) = self.ensemble, self.target, self.last_log_prob
@@ -290,11 +297,17 @@ class Run(DrawWarnings):
         if c is None and np.array_equal(x, ensemble.chains.x):
             now = by_kernels(ensemble)[1]
             c = where_different(target, x, now, then)
+        where = f"the state of chain {c}"
+        if c is None and self.probes is not None:
+            x, then = self.probes
+            now = target.log_prob(x)
+            c = where_different(target, x, now, then)
+            where = "another state"
         if c is None:
             return ""
         return (
-            f"{repr(target)[:200]} has changed since the last call: log p at the state of chain "
-            f"{c} was {then[c]:.12g}, and is {now[c]:.12g}."
+            f"{repr(target)[:200]} has changed since the last call: log p at {where} was "
+            f"{then[c]:.12g}, and is {now[c]:.12g}."
         )
 
     # ----------------------------------------------------------------- draws
@@ -451,6 +464,7 @@ class Run(DrawWarnings):
                     progress.end(f"stopped by {watch.stopped_by}")
                 observer.end(carry, watch.stopped_by if watch.rules else None)
             self.keep_log_prob()
+            self.keep_probes()
         finally:
             self.watch = None
             observer.close(carry)
