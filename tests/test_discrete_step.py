@@ -22,6 +22,7 @@ from pymc.step_methods.state import equal_dataclass_values  # noqa: E402
 
 from sklsb.pymc import DiscreteStep, moves  # noqa: E402
 from sklsb.pymc.summed import log_sum  # noqa: E402
+from sklsb.pymc.variables import SUPPORTS, kind  # noqa: E402
 
 PLAIN = pytensor.compile.Mode(linker="py", optimizer="fast_compile")
 RNG = np.random.default_rng(0)
@@ -1106,3 +1107,25 @@ def test_simulation_based_calibration(method):
         ranks.append([(draws["w"] < true_w).sum(), (draws["mu"] < true_mu).sum()])
     for one in np.array(ranks, dtype=int).T:
         assert stats.chisquare(np.bincount(one, minlength=n_draws + 1)).pvalue > 1e-3
+
+
+def test_bounds_of_all_distributions_are_known():
+    """By the names that PyMC has for them."""
+    with pm.Model():
+        made = {
+            "Bernoulli": pm.Bernoulli("a", 0.3),
+            "Categorical": pm.Categorical("b", [0.3, 0.7]),
+            "DiscreteUniform": pm.DiscreteUniform("c", 1, 4),
+            "Binomial": pm.Binomial("d", 5, 0.3),
+            "BetaBinomial": pm.BetaBinomial("e", 1.0, 2.0, 5),
+            "HyperGeometric": pm.HyperGeometric("f", 10, 3, 4),
+            "Multinomial": pm.Multinomial("g", 3, [0.3, 0.7]),
+            "Poisson": pm.Poisson("h", 2.0),
+            "NegBinomial": pm.NegativeBinomial("i", mu=2.0, alpha=2.0),
+            "Geometric": pm.Geometric("j", 0.3),
+            "DiscreteWeibull": pm.DiscreteWeibull("k", 0.3, 1.0),
+        }
+        few = pm.Truncated("l", pm.NegativeBinomial.dist(mu=2.0, alpha=2.0), upper=9, shape=2)
+        structure = DiscreteStep([few]).structure_
+    assert {kind(rv) for rv in made.values()} == {*SUPPORTS} == {*made}
+    assert [name for name, *_ in structure.groups] == ["colours"]

@@ -22,7 +22,7 @@ SUPPORTS: dict[str, Callable[..., tuple[Any, Any]]] = {
     "HyperGeometric": lambda good, bad, n: ((n - bad).clip(0, n), n.clip(0, good)),
     "Multinomial": lambda n, p: (0, n[..., None]),
     "Poisson": lambda mu: (0, None),
-    "NegativeBinomial": lambda n, p: (0, None),
+    "NegBinomial": lambda n, p: (0, None),
     "Geometric": lambda p: (1, None),
     "DiscreteWeibull": lambda q, beta: (0, None),
 }
