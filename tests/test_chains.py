@@ -428,7 +428,7 @@ def test_to_dimod(grid, graph, monkeypatch, without):
     states = np.zeros((1, 2, 2), np.int8)
     for k, vartype in ((2, "BINARY"), (3, "INTEGER")):
         target = MarkovNetwork([k, k], [], names=["u", "v"])
-        draws = draws_dataset(states, target).assign_coords(lp=(("chain", "draw"), [[0.0, 1.0]]))
+        draws = draws_dataset(states, target).assign_coords(lp=(("chain", "draw"), [[0.0, 0.0]]))
         found = to_dimod(draws, target)
         assert found.vartype.name == vartype
         assert list(found.variables) == ["u", "v"]

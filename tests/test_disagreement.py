@@ -30,6 +30,8 @@ from sklsb.diagnostics.tally import FEWEST_DRAWS, Tally, agreement
 from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
 from sklsb.trials.reference import contradiction, of_tally
 
+# Log p of many draws here is made up.
+pytestmark = pytest.mark.filterwarnings("ignore:The draws are not of this target")
 LATTICE = Ising.lattice(np.random.default_rng(0).normal(size=(4, 4)), coupling=0.2)
 MIXED = MarkovNetwork([2, 3, 1, 4], [((0, 1), [[1.0, 2.0, 0.5], [0.5, 1.0, 3.0]])])
 TIED = Ising([[0.0, 6.0, 0.0], [6.0, 0.0, 0.0], [0.0, 0.0, 0.0]], [0.0, 0.0, 0.3])
