@@ -1129,3 +1129,16 @@ def test_bounds_of_all_distributions_are_known():
         structure = DiscreteStep([few]).structure_
     assert {kind(rv) for rv in made.values()} == {*SUPPORTS} == {*made}
     assert [name for name, *_ in structure.groups] == ["colours"]
+
+
+def test_an_index_for_each_column():
+    rng = np.random.default_rng(0)
+    log_p = rng.normal(scale=3.0, size=(5, 1000))
+    log_p[rng.random(log_p.shape) < 0.3] = -np.inf
+    log_p[:, 7] = -np.inf
+    u, now = rng.random(1000), np.full(1000, 9)
+    p = np.exp(log_p).cumsum(axis=0)
+    expected = (p[:-1] <= u * p[-1]).sum(axis=0)
+    expected[7] = 9
+    np.testing.assert_array_equal(moves.chosen(log_p, u, now), expected)
+    assert now[0] == 9, "what was given stays"

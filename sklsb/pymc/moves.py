@@ -70,7 +70,7 @@ def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
     A column without a possible value keeps the present one.
     """
     found = now.copy()
-    choose(log_p, u, found)
+    choose(log_p, u, found, np.empty(len(log_p)))
     return found
 
 

@@ -43,10 +43,10 @@ def shift_tables(logs, sizes, first, tops, least):
 
 
 @kernel
-def choose(log_p, u, found):
+def choose(log_p, u, found, summed):
     """Draw an index for each column with probabilities exp(log_p), from uniform numbers.
 
-    A column without a possible value keeps its present one.
+    A column without a possible value keeps its present one. ``summed`` is scratch of n_rows.
     """
     n = log_p.shape[0]
     for j in range(u.size):
@@ -57,9 +57,9 @@ def choose(log_p, u, found):
             continue
         whole = 0.0
         for v in range(n):
-            whole += math.exp(log_p[v, j] - top)
-        v, summed = 0, math.exp(log_p[0, j] - top)
-        while v < n - 1 and summed <= u[j] * whole:
+            whole += 1.0 if log_p[v, j] == top else math.exp(log_p[v, j] - top)
+            summed[v] = whole
+        v = 0
+        while v < n - 1 and summed[v] <= u[j] * whole:
             v += 1
-            summed += math.exp(log_p[v, j] - top)
         found[j] = v
