@@ -239,7 +239,7 @@ def test_one_call_for_each_new_state():
     assert rejected > 0.05  # and taken back without a call
     first, near, *others, last = f.shapes
     assert first == (2, 40)  # whether it is what it was
-    assert near == last == (12, 40)  # at other states, too, and for the next call
+    assert near == last == (4, 40)  # at other states, too, and for the next call
     assert set(others) == {(41, 40)}
     assert 0.8 * 2000 < len(others) <= 2000
 
@@ -251,7 +251,7 @@ def test_a_function_of_one_state_is_called_for_each():
     f.shapes.clear()
     sampler.sample(20)
     assert set(f.shapes) == {(D,)}
-    looks = 2 + 12 + 12  # at the present states and others, to see whether it is what it was
+    looks = 2 + 4 + 4  # at the present states and others, to see whether it is what it was
     assert len(f.shapes) > looks
     assert (len(f.shapes) - looks) % (D + 1) == 0
 

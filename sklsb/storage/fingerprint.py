@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from sklsb.targets.base import States, Target
 
-# Random states at which log p is compared, besides those given; and of a function, states near
-# those given.
-_N_PROBES, _N_NEAR = 4, 8
+# Random states at which log p is compared, besides those given; and states near these.
+_N_PROBES, _N_NEAR = 4, 4
 # Relative differences of log p due to rounding, in float64 and in float32.
 _ROUNDING, _SINGLE = 1e-9, 1e-4
 
@@ -95,17 +94,15 @@ def _compare(target: Target, x: States, found: Array, wanted: Array, what: str) 
 
 
 def probed(target: Target, x: States) -> tuple[States, Array]:
-    """Return states one change away from some of x, and random ones, and log p there."""
+    """Return states one change away from some of x, and log p there."""
+    # Not at any states: a function may fail where chains do not go.
     values, rng = np.asarray(target.values, dtype=target.dtype), np.random.default_rng(0)
-    near = x[rng.integers(len(x), size=_N_NEAR)]
-    site = target.offers.site_of_moves
+    near, site = x[rng.integers(len(x), size=_N_NEAR)], target.offers.site_of_moves
     if site.size:
         row, move = np.arange(_N_NEAR), rng.integers(site.size, size=_N_NEAR)
         after = target.offers.after_moves(np.searchsorted(values, near))
         near[row, site[move]] = values[after[row, move]]
-    anywhere = values[rng.integers(target.cardinalities, size=(_N_PROBES, target.n_sites))]
-    states = np.concatenate([near, anywhere])
-    return states, target.log_prob(states)
+    return near, target.log_prob(near)
 
 
 def fingerprint(target: Target, states: States) -> dict[str, Any]:

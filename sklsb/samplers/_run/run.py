@@ -89,6 +89,7 @@ class Run(DrawWarnings):
     _not_in_files = ("sample_stats",)
     reference: Reference | None
     watch: Watch | None = None  # of the call under way
+    probes: tuple[States, NDArray[np.float64]] | None
 
     def __init__(
         self,
@@ -270,7 +271,7 @@ class Run(DrawWarnings):
         self.disagreement = self._thin = None
         self.most_effective = math.inf
         self.count_anew(since=CHANGED)
-        self.keep_probes()
+        self.probes = None
 
     def continue_from(self, states: States) -> None:
         """Let the chains go on from these states, by the target as it is now."""
@@ -285,7 +286,8 @@ class Run(DrawWarnings):
 
     def keep_probes(self) -> None:
         """Remember log p at other states, too, where it may change unseen by the chains."""
-        changes = self.target.offers.may_change
+        one_by_one = not self.ensemble.rule.facts.conserves_counts
+        changes = self.target.offers.may_change and one_by_one
         self.probes = probed(self.target, self.ensemble.chains.x) if changes else None
 
     def _change_of_target(self) -> str:
