@@ -739,3 +739,16 @@ def test_tables_with_labels_are_read_by_the_names_of_values():
         network.with_factors([(["a"], pandas.Series({"y": 0.0, "no": 1.0}))])
     reverse = MarkovNetwork([2], [((0,), [1, 3])], state_names=[[1, 0]])  # a name, not a position
     assert diagnostics.expectation(reverse, [([0], pandas.Series({0: 1.0, 1: 0.0}))]).value == 0.75
+
+
+def test_a_series_of_all_values_is_a_table_by_its_labels():
+    pd = pytest.importorskip("pandas")
+    network = MarkovNetwork([2, 3], [], names=["a", "b"], state_names=[["n", "y"], ["x", "y", "z"]])
+    table = np.arange(1.0, 7.0).reshape(2, 3)
+    index = pd.MultiIndex.from_product([["n", "y"], ["x", "y", "z"]], names=["a", "b"])
+    given = pd.Series(table.ravel(), index)
+    for one in (given, given.iloc[::-1]):
+        ((_, found),) = network.with_factors([(("a", "b"), one)]).factors
+        np.testing.assert_array_equal(found, table)
+    with pytest.raises(ValueError, match=r"the index of table 0 lacks \[\('y', 'z'\)\]"):
+        network.with_factors([(("a", "b"), given.iloc[:-1])])

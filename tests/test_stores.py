@@ -523,7 +523,7 @@ def test_what_files_hold(tmp_path):
     """Neither pickles nor names of functions."""
     sampler, _ = fitted("balanced")
     sampler.save(tmp_path / "fitted")
-    assert (tmp_path / "fitted").read_bytes().startswith(b"sklsb 1\n")
+    assert (tmp_path / "fitted").read_bytes().startswith(b"sklsb 2\n")
     for module, name in (("os", "system"), ("builtins", "eval"), ("subprocess", "Popen")):
         with pytest.raises(TypeError, match=f"{module}.{name} is no class of a sampler"):
             find_class(module, name)

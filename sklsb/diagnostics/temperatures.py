@@ -237,8 +237,8 @@ def _tell_if_per_site(draws: xr.Dataset, name: str) -> None:
     values, n_sites = draws[name].values, draws.attrs.get("n_sites", 0)
     if n_sites > 20 and (abs(values) <= 1).all() and (values != np.round(values)).any():
         warn(
-            f"{name!r} is between -1 and 1 in all draws of {n_sites} variables, as a mean of them "
-            f"is; susceptibility wants the sum. For a mean multiply by {n_sites}**2.",
+            f"{name!r} is between -1 and 1 in all draws of {n_sites} variables. susceptibility "
+            f"wants a sum over them; if this is a mean, multiply by {n_sites}**2.",
             ModelWarning,
         )
 

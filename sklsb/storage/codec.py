@@ -20,7 +20,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 # The number of the format.
-_MAGIC, _DIGEST = b"sklsb 1\n", 32
+_MAGIC, _DIGEST = b"sklsb 2\n", 32
 _HEAD = len(_MAGIC) + _DIGEST
 _ALIGNED = 16
 _BIT_GENERATORS = ("PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937")

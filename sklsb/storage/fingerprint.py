@@ -93,10 +93,10 @@ def _compare(target: Target, x: States, found: Array, wanted: Array, what: str) 
         )
 
 
-def probed(target: Target, x: States) -> tuple[States, Array]:
+def probed(target: Target, x: States, seed: int) -> tuple[States, Array]:
     """Return states one change away from some of x, and log p there."""
     # Not at any states: a function may fail where chains do not go.
-    values, rng = np.asarray(target.values, dtype=target.dtype), np.random.default_rng(0)
+    values, rng = np.asarray(target.values, dtype=target.dtype), np.random.default_rng(seed)
     near, site = x[rng.integers(len(x), size=_N_NEAR)], target.offers.site_of_moves
     if site.size:
         row, move = np.arange(_N_NEAR), rng.integers(site.size, size=_N_NEAR)

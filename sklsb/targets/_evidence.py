@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,6 +101,8 @@ def by_values(target: Named, sites: Sequence[int], table: Any, name: str) -> Any
     Numbers from 0 on that are no names are positions.
     """
     named = {target.label(site): names_of_values(target, site) for site in sites}
+    if any(isinstance(label, tuple) for label in labels_of(table) or ()):  # a Series of all values
+        return ordered(table, [*product(*named.values())], name)
     for names, own in zip(named.values(), (labels_of(table), columns_of(table)), strict=False):
         if own is not None and ({*own} == {*names} or own != [*range(len(own))]):
             table = ordered(table, names, name)

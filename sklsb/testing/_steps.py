@@ -11,6 +11,8 @@ from scipy.special import ndtri
 from scipy.stats import binom, geom, poisson
 
 from sklsb import exact
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.testing._cells import Outcomes, matrix_by_bisection
@@ -284,8 +286,11 @@ def check_step(
     AssertionError
         If a property does not hold, or the step returns something else than a state of positive
         probability. The message says what was found.
-    ValueError
-        If ``log_prob`` returns probabilities.
+
+    Warns
+    -----
+    ModelWarning
+        If what ``log_prob`` returns looks like probabilities.
 
     See Also
     --------
@@ -317,9 +322,10 @@ def check_step(
     x, p = exact.states(target).astype(np.int64), np.exp(log_probabilities(target))
     values = target.log_prob(x)
     if (values >= 0.0).all() and abs(values.sum() - 1.0) < _ROUNDING:
-        raise ValueError(
-            "log_prob returns values from 0 to 1 that sum up to 1: probabilities. Return their "
-            "logarithms, np.log(...)."
+        warn(
+            "log_prob returns values from 0 to 1 that sum up to 1. If these are probabilities, "
+            "return their logarithms, np.log(...).",
+            ModelWarning,
         )
     name = getattr(step, "__name__", type(step).__name__)
     calls = _Step(step, target, p, x, n_calls)

@@ -109,7 +109,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         target : Target
             What to sample.
         y : None
-            Ignored; scikit-learn's convention.
+            Ignored, as is scikit-learn's convention, unless it looks like evidence.
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
             Where the chains start; by default as ``init`` says, or with ``warm_start`` at the
             present states.

@@ -288,7 +288,9 @@ class Run(DrawWarnings):
         """Remember log p at other states, too, where it may change unseen by the chains."""
         one_by_one = not self.ensemble.rule.facts.conserves_counts
         changes = self.target.offers.may_change and one_by_one
-        self.probes = probed(self.target, self.ensemble.chains.x) if changes else None
+        # Others at each call.
+        given = self.target, self.ensemble.chains.x, int(self.ensemble.chains.evaluations.sum())
+        self.probes = probed(*given) if changes else None
 
     def _change_of_target(self) -> str:
         """Say how log p, or its compiled version, has changed since the last call; else ""."""
