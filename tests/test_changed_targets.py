@@ -359,6 +359,22 @@ def test_arrays_of_targets_are_read_only(values):
         values[...] = 0
 
 
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        (spins(), "field"),
+        (spins(), "couplings"),
+        (Potts(path + path.T, np.ones((3, 2))), "field"),
+        (RBM(np.ones((2, 3))), "weights"),
+    ],
+)
+def test_arrays_of_targets_are_not_replaced(target, name):
+    """Kernels would read beyond the end of a wrong one."""
+    with pytest.raises(AttributeError, match=f"^{name} of a target cannot be set; make a new"):
+        setattr(target, name, np.ones((9, 4)))
+    copy.copy(target).verdict = 1  # what is new may be
+
+
 def test_what_was_given_may_be_changed():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 3)), rng.normal(size=8)

@@ -515,3 +515,16 @@ def test_answers_of_marginal_map_are_named_and_impossible_evidence_of_sensitivit
     assert len(plan.named(([0, 1], [1, 0]), ["a", "b"])) == 2
     with pytest.raises(ValueError, match=r"\{'a': 0, 'b': 1\} is impossible together"):
         plan.sensitivity({"c": 1}, {"a": 0, "b": 1})
+
+
+def test_values_that_are_equal_as_keys_are_printed_as_they_are():
+    network = MarkovNetwork(
+        [2, 2],
+        [((0,), [0.3, 0.7]), ((0, 1), [[0.5, 0.5], [0.2, 0.8]])],
+        names=["wet", "slips"],
+        state_names=[[False, True], [0, 1]],
+    )
+    shown = [
+        line.split()[-2] for line in repr(exact.prepare(network).marginals()).splitlines()[1:5]
+    ]
+    assert shown == ["False", "True", "0", "1"]

@@ -82,7 +82,8 @@ class Marginals(Mapping[Any, Any]):
         return len(self._sites)
 
     def __repr__(self) -> str:
-        rows = self.to_frame().set_index(["variable", "value"])["p"].round(6)
+        rows = self.to_frame().astype({"value": str})  # pandas takes True and 1 for one label
+        rows = rows.set_index(["variable", "value"])["p"].round(6)
         return rows.to_string(max_rows=60) if len(self) else "Marginals()"
 
     def to_frame(self) -> pd.DataFrame:

@@ -128,6 +128,13 @@ class Target(Worded, ABC):
     _children: tuple[int, ...] | None = None  # of each factor, the variable whose table it is
     _unsure: frozenset[Any] = frozenset()  # variables whose values pandas may have ordered
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        before: Any = vars(self).get(name)
+        array = before.data if sp.issparse(before) else before
+        if isinstance(array, np.ndarray) and not (name[0] == "_" or array.flags.writeable):
+            raise AttributeError(f"{name} of a target cannot be set; make a new target.")
+        object.__setattr__(self, name, value)
+
     def __dir__(self) -> list[str]:
         return [name for name in object.__dir__(self) if not _FOR_AUTHORS.fullmatch(name)]
 
