@@ -112,6 +112,12 @@ def test_every_internal_link_leads_somewhere():
     assert not broken
 
 
+def test_no_directive_is_text():
+    """As where a table of methods is put into a paragraph."""
+    shown = [p for p in SITE.rglob("*.html") if ".. rubric::" in p.read_text(encoding="utf-8")]
+    assert shown == []
+
+
 def test_images_have_words_titles_differ_and_nothing_comes_from_elsewhere():
     titles = [page.title for page in pages().values()]
     assert sorted({title for title in titles if titles.count(title) > 1 or not title}) == []
@@ -236,6 +242,10 @@ SEARCHES = {
     "github": "contributing",
     "changelog": "contributing",
     "release notes": "contributing",
+    "bug report": "contributing",
+    "hidden markov model": "time",
+    "HMM": "time",
+    "denoising": "target_ising",
 }
 
 

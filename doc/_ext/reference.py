@@ -7,9 +7,11 @@ import pathlib
 import re
 
 import sklsb
+from sklsb.targets.base import _FOR_AUTHORS
 
 _ELSEWHERE = re.compile(r"    As in `([\w.]+)`(\.|, by column\.)")
 _PAGE = re.compile(r'([Pp]ages?) "([^"]+)"')
+_FIELD = re.compile(r":\w+:(?!`)")  # not a formula at the beginning of a line
 _FIRST = ("fit", "sample", "predict", "predict_proba", "summary")
 
 
@@ -78,6 +80,8 @@ def tabulate(app, what, name, obj, options, lines):
     if what != "class" or name.count(".") > 1:  # only classes that have a page of their own
         return
     hidden = {*app.config.autodoc_default_options["exclude-members"].split(", "), "get_params"}
+    if obj is not sklsb.Target:
+        hidden |= {*filter(_FOR_AUTHORS.fullmatch, dir(obj))}
     found = [
         method
         for cls in obj.__mro__
@@ -89,7 +93,7 @@ def tabulate(app, what, name, obj, options, lines):
     ]
     names = [method for method in dict.fromkeys([*_FIRST, *found]) if method in {*found} - hidden]
     if len(names) > 1:
-        where = next((i for i, line in enumerate(lines) if line.startswith(":")), len(lines))
+        where = next((i for i, line in enumerate(lines) if _FIELD.match(line)), len(lines))
         rows = [f"   ~{obj.__name__}.{method}" for method in names]
         table = [".. rubric:: Methods", "", ".. autosummary::", "   :nosignatures:", "", *rows, ""]
         lines[where:where] = table
