@@ -126,7 +126,7 @@ class Ising(GraphTarget):
                 f"evidence gives variable {self.label(next(iter(fixed)))!r} a likelihood of 0; "
                 "give the other value as what was observed."
             )
-        model.field = self.field.copy()
+        vars(model)["field"] = self.field.copy()
         for site, w in weights.items():
             low, high = np.log(w).tolist()
             model.field[site] += 0.5 * (high - low)

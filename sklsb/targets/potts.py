@@ -99,7 +99,7 @@ class Potts(GraphTarget):
 
     def weighted(self, weights: Weights) -> Potts:
         model = copy.copy(self)
-        model.field = self.field.copy()
+        vars(model)["field"] = self.field.copy()
         with np.errstate(divide="ignore"):
             for site, w in weights.items():
                 model.field[site] += np.log(w)

@@ -140,7 +140,7 @@ class RBM(Target):
 
     def weighted(self, weights: Weights) -> Self:
         machine = copy.copy(self)
-        machine.visible_bias = self.visible_bias.copy()
+        vars(machine)["visible_bias"] = self.visible_bias.copy()
         for site, w in weights.items():
             if not w.all():
                 raise ValueError(
