@@ -163,6 +163,30 @@ def test_ctrl_c_returns_the_best_so_far(length, monkeypatch):
     np.testing.assert_array_equal(found["lp"], found["x"].sum("site"))
 
 
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("when", [0.0, 0.03, 0.3])
+def test_ctrl_c_before_the_first_sweep(when, monkeypatch):
+    slow = Slow(monkeypatch, 0.004)
+    slow.interrupt = when
+    with pytest.warns(InterruptedWarning, match="returning the best states so far"):
+        found = anneal(slow.target, n_sweeps=100, n_chains=3, random_state=0)
+    assert slow.now < when + 0.2
+    assert found["x"].shape == (3, 25)
+    np.testing.assert_array_equal(found["lp"], found["x"].sum("site"))
+
+
+def test_ctrl_c_during_elimination(monkeypatch):
+    def interrupted(*args, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sklsb.samplers.annealing.best_state", interrupted)
+    target = network()
+    with pytest.warns(InterruptedWarning, match="returning the best states so far"):
+        found = anneal(target, n_sweeps=10**6, random_state=0)
+    assert found.attrs["proven"] == 0
+    np.testing.assert_array_equal(found["lp"], target.log_prob(found["x"].values))
+
+
 def test_observed_variables_stay():
     found = anneal(network().condition({0: 2}), n_sweeps=30, random_state=0)
     assert (found["x"][:, 0] == 2).all()

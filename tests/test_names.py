@@ -331,6 +331,42 @@ def test_names_that_are_integers_stay_integers(tmp_path):
     assert draws["smoker"].dtype == "category"
 
 
+@pytest.mark.parametrize(
+    "states",
+    [
+        [[True, False], [False, True, "maybe"]],
+        [[0.5, 1.0], [2.5, 3.0, 7.0]],
+        [[(1, "a"), (2, "b")], [None, 0, True]],
+        [["1", "True"], ["None", "2.5", "(1, 2)"]],
+    ],
+    ids=["flags", "floats", "tuples", "text"],
+)
+def test_names_of_any_kind_are_the_same_in_every_table(states, tmp_path):
+    factors = [((0,), [1.0, 3.0]), ((1,), [1, 2, 5])]
+    network = MarkovNetwork([2, 3], factors, names=["a", "b"], state_names=states)
+    found = exact.marginals(network)
+    found.to_netcdf(tmp_path / "found.nc")
+    plan = exact.prepare(network).marginals()
+    read = xr.load_dataset(tmp_path / "found.nc")
+    wanted = [repr(name) for own in states for name in own]
+    for table in (diagnostics.to_frame(found, network), diagnostics.to_frame(plan)):
+        assert [*map(repr, table["value"])] == wanted
+    for table in map(diagnostics.to_frame, (found, read)):
+        assert [*map(repr, table["value"])][:2] == wanted[:2]
+        # Where some are text, all are.
+        if "maybe" not in states[1]:
+            assert [*map(repr, table["value"])] == wanted
+    joint = diagnostics.to_frame(exact.marginals(network, ["a", "b"]))
+    assert joint["p"].tolist() == pytest.approx([1 / 32, 2 / 32, 5 / 32, 3 / 32, 6 / 32, 15 / 32])
+
+
+def test_flags_of_a_joint_distribution():
+    network = MarkovNetwork([2], [((0,), [1.0, 3.0])], names=["a"], state_names=[[False, True]])
+    table = diagnostics.to_frame(exact.marginals(network, ["a"]))
+    assert [value is True for value in table["a"].tolist()] == [False, True]
+    assert table.loc[table["a"], "p"].tolist() == [0.75]
+
+
 # ----------------------------------------------------------------- labels of pandas
 
 

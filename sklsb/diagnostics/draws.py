@@ -1,5 +1,6 @@
 """Draws as labelled arrays: xarray.Dataset, ArviZ InferenceData and DataTree."""
 
+import ast
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,13 +52,21 @@ def value_coords(target: Target) -> dict[str, Any]:
     if (sizes < len(target.values)).any():
         coords["n_values"] = (target.dims, sizes.reshape(target.shape))
     if names is not None:
-        padded = [own + ("",) * (len(target.values) - len(own)) for own in names]
+        padded = [[*map(str, own)] + [""] * (len(target.values) - len(own)) for own in names]
         words = np.array(padded, dtype=str).reshape(*target.shape, len(target.values))
-        # Text alone does not say whose names are integers.
-        whole = [str(target.label(i)) for i, own in enumerate(names) if {*map(type, own)} == {int}]
-        attrs = {"integers": whole} if whole else {}
+        # Text alone does not say whose names are numbers, flags or tuples.
+        read = [str(target.label(i)) for i, own in enumerate(names) if all(map(_is_literal, own))]
+        attrs = {"literals": read} if read else {}
         coords["state_name"] = ((*target.dims, "state"), words, attrs)
     return coords
+
+
+def _is_literal(name: Any) -> bool:
+    """Whether the text of a name that is none itself says which it is."""
+    try:
+        return not isinstance(name, str) and repr(ast.literal_eval(str(name))) == repr(name)
+    except (SyntaxError, ValueError):
+        return False
 
 
 def called(target: Target) -> str:
@@ -324,14 +333,14 @@ def _marginals_frame(found: xr.Dataset, target: Target | None) -> "pd.DataFrame"
     names = dims[0] if len(dims) == 1 else [*itertools.product(*dims)]
     labels = found.get("state_name", found["state"])
     called: Any = np.broadcast_to(labels.values, p.shape).reshape(shape).tolist()
-    whole = {*np.atleast_1d(labels.attrs.get("integers", [])).tolist()}
+    read = {*np.atleast_1d(labels.attrs.get("literals", [])).tolist()}
     if target is not None:
         check_same_names(found, target, "marginals")
-        names, called, whole = target.names, target.state_names or called, set()
+        names, called, read = target.names, target.state_names or called, set()
     n_values = found.get("n_values", xr.full_like(p[..., 0], p.shape[-1])).values.ravel()
     values = [own[:k] for own, k in zip(called, n_values.astype(int).tolist(), strict=True)]
     values = [
-        [*map(int, own)] if str(name) in whole else own
+        [*map(ast.literal_eval, own)] if str(name) in read else own
         for name, own in zip(names, values, strict=True)
     ]
     return value_rows(names, values, p.values.reshape(shape), mcse.values.reshape(shape))

@@ -50,6 +50,7 @@ _PER_SECOND = 1 << 24
 # Costs in log-ratios: of looking at a variable or factor; always allowed (a tenth of a second) for
 # looking at a network with zeros, and for eliminating; the largest share of the time for the look.
 _OF_FACTOR, _TO_LOOK, _TO_ELIMINATE, _LOOK = 1 << 12, 1 << 22, 1 << 19, 1 / 16
+_INTERRUPTED = "Interrupted: returning the best states so far."
 
 
 class _Annealer:
@@ -58,8 +59,7 @@ class _Annealer:
     def __init__(self, target: Target, streams: Streams, zeros: Penalised | None):
         self.target, self.streams, self.zeros = target, streams, zeros
         self.sites = free_sites(target)
-        x = [target.draw_state(rng) for rng in streams.of("start")]
-        states = np.array(x, target.dtype).reshape(len(x), target.n_sites)
+        states = _starts(target, streams)
         self.ensemble = Ensemble(target, states, streams, 1, Systematic(self.sites, 1))
         self.chains = self.ensemble.chains._replace(part=NoPart())
         self.view = target.site_view() if zeros is None else zeros.view(_NEVER)
@@ -67,7 +67,7 @@ class _Annealer:
         self.height = log_prob_from_top(target, states)  # to compare states by
         self.largest = 1.0  # change of log p
         self.beta = self._range() if self.sites.size else (1.0, 1.0)
-        self.cost = np.full(len(x), _COST * self.largest)  # of a zero, by chain
+        self.cost = np.full(len(states), _COST * self.largest)  # of a zero, by chain
         self.segment = 1  # sweeps per kernel call
         self.interrupted: Callable[[], bool] = lambda: False
 
@@ -123,6 +123,12 @@ class _Annealer:
             done += part.size
             seconds = time.perf_counter() - began
             self.segment = next_segment(self.segment, part.size, seconds)
+
+
+def _starts(target: Target, streams: Streams) -> States:
+    """Draw a state for each chain."""
+    x = [target.draw_state(rng) for rng in streams.of("start")]
+    return np.array(x, target.dtype).reshape(len(x), target.n_sites)
 
 
 def _lengths(n_sweeps: int) -> list[int]:
@@ -185,8 +191,8 @@ def anneal(
     Warns
     -----
     InterruptedWarning
-        After a Ctrl-C, which returns the best states so far. A second Ctrl-C raises a
-        KeyboardInterrupt.
+        After a Ctrl-C, which returns the best states so far; before the first sweep, states at
+        random. A second Ctrl-C raises a KeyboardInterrupt.
     PrecisionWarning
         If terms of log p cancel and are so large that rounding hides which state is the best.
 
@@ -219,21 +225,27 @@ def anneal(
         raise ValueError(f"seconds is {seconds!r}; give a positive number.")
     warn_if_uncached()
     effort = seconds * _PER_SECOND if n_sweeps is None else n_sweeps * n_chains * target.n_sites
-    zeros = penalised(target)
-    found = _maximum(target, float(effort), zeros is not None, verbose)
+    try:
+        zeros = penalised(target)
+        found = _maximum(target, float(effort), zeros is not None, verbose)
+        if found is None:
+            annealer = _Annealer(target, Streams(spawn(random_state, n_chains)), zeros)
+    except KeyboardInterrupt:  # nothing is better yet than a state at random
+        x = _starts(target, Streams(spawn(random_state, n_chains)))
+        warn(_INTERRUPTED, InterruptedWarning)
+        return _dataset(target, x, target.log_prob(x), proven=False)
     if found is not None:
         x = np.tile(found, (n_chains, 1))
         return _dataset(target, x, target.log_prob(x), proven=True)
-    annealer = _Annealer(target, Streams(spawn(random_state, n_chains)), zeros)
     with deferred_interrupt() as annealer.interrupted:
         if n_sweeps is None:
             _for_seconds(annealer, float(seconds), verbose)
         else:
             _for_sweeps(annealer, int(n_sweeps), verbose)
+        best = _dataset(target, annealer.best, annealer.log_prob, proven=False)
     if annealer.interrupted():
-        message = "Interrupted: returning the best states so far."
-        warn(message, InterruptedWarning)
-    return _dataset(target, annealer.best, annealer.log_prob, proven=False)
+        warn(_INTERRUPTED, InterruptedWarning)
+    return best
 
 
 def _dataset(target: Target, x: States, log_prob: Array, *, proven: bool) -> xr.Dataset:

@@ -41,7 +41,7 @@ from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, n_threads, not_a_target
 from sklsb.targets._evidence import site_called, sites_by_name
-from sklsb.targets._names import labels_of
+from sklsb.targets._names import coordinate, labels_of
 from sklsb.targets.base import Target
 
 # Tasks by what messages are made for.
@@ -271,7 +271,8 @@ def _joint(
         own = None if target.state_names is None else target.state_names[i]
         coords[dim] = value_labels(target.values[:k], [own] if own else None)
         if own is not None and f"{dim}_name" not in dims:
-            coords[f"{dim}_name"] = (dim, list(own))
+            one_axis = tuple not in map(type, own)
+            coords[f"{dim}_name"] = (dim, list(own) if one_axis else coordinate(own))
     both = {"p": (dims, p), "mcse": (dims, np.zeros_like(p))}
     return xr.Dataset(both, coords, {JOINT: [str(target.label(i)) for i in sites]})
 
