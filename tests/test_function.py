@@ -30,6 +30,7 @@ from sklsb import (
 from sklsb.exceptions import (
     FrozenSitesWarning,
     InterruptedWarning,
+    ModelWarning,
     SamplerWarning,
     TemperingWarning,
 )
@@ -694,6 +695,59 @@ def test_pickle_and_copy(target):
         np.testing.assert_array_equal(other.log_prob(x), target.log_prob(x))
         assert again.run_.ensemble.view.address != sampler.run_.ensemble.view.address
         np.testing.assert_array_equal(again.sample(50)["x"].values, draws)
+
+
+def edited(x):
+    return 0.5 * x.sum(-1)
+
+
+def pickled_before_an_edit(what, new, monkeypatch):
+    data = pickle.dumps(what)
+    new.__name__ = new.__qualname__ = "edited"
+    monkeypatch.setattr(f"{__name__}.edited", new)
+    return pickle.loads(data)
+
+
+def test_a_pickled_target_tells_that_its_function_is_another_now(monkeypatch):
+    x, given = np.ones((2, D), int), FunctionTarget(edited, D).condition({0: 1})
+    same = pickle.loads(pickle.dumps(given))
+    assert same.log_prob(x).tolist() == [0.5 * D] * 2
+    target = pickled_before_an_edit(given, lambda x: -0.5 * x.sum(-1), monkeypatch)
+    # Also through another pickle, before any question.
+    for other in (pickle.loads(pickle.dumps(target)), target):
+        with pytest.warns(ModelWarning, match="has changed since it was pickled") as told:
+            assert other.log_prob(x).tolist() == [-0.5 * D] * 2
+        assert len(told) == 1
+        assert other.log_prob(x).tolist() == [-0.5 * D] * 2
+
+
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.ShortRunWarning")
+@pytest.mark.parametrize("how", ["sample", "step"])
+def test_a_pickled_sampler_tells_that_its_function_is_another_now(how, monkeypatch):
+    target = FunctionTarget(edited, 20)
+    sampler = LSBSampler("barker", n_burn_in=20, n_chains=2, random_state=0).fit(
+        target, initial_states=np.ones((2, 20), int)
+    )
+    sampler.run_.continue_from(np.ones((2, 20), np.int8))
+
+    def new(x):
+        return 0.5 * x.sum(-1) + 3.0 * x.all(-1)  # as before at most states
+
+    again = pickled_before_an_edit(sampler, new, monkeypatch)
+    with pytest.warns(ModelWarning, match="has changed since the sampler was pickled"):
+        getattr(again, how)(100)
+    getattr(again, how)(100)
+
+
+def test_score_samples_of_a_function_that_has_changed():
+    number = np.array(0.5)
+    target = FunctionTarget(lambda x: number * x.sum(-1), 6)
+    sampler = ParallelTempering(n_burn_in=100, random_state=0).fit(target)
+    likely = sampler.score_samples([[1] * 6])
+    assert likely == pytest.approx(3.0 - 6 * np.log1p(np.exp(0.5)), abs=0.2)
+    number[...] = 2.0
+    with pytest.raises(ValueError, match=r"has changed since the last call.* fit again"):
+        sampler.score_samples([[1] * 6])
 
 
 def test_repr():

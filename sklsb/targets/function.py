@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numba.extending import is_jitted
@@ -24,6 +24,8 @@ from sklsb._kernels.targets.function import (
 )
 from sklsb._system.memory import at_once
 from sklsb._system.progress import tick
+from sklsb._system.warn import warn
+from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
     as_array,
@@ -40,6 +42,7 @@ _MOST_TRIES = 1000
 # Values of variables in the states that a function is given at once.
 _MOST_HELD = 1 << 24
 _N_TRIAL = 5  # states
+_ROUNDING = 1e-4, 1e-5  # also of other machines
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -207,6 +210,11 @@ class FunctionTarget(Target):
     # Cached, as copies and pickles in other processes begin anew.
 
     @cached_property
+    def _pickled(self) -> Any:
+        """Some states and their values when the target was pickled, until they are compared."""
+        return None
+
+    @cached_property
     def _c_functions(self) -> list[Any]:
         return []  # views point to them
 
@@ -257,11 +265,14 @@ class FunctionTarget(Target):
         alone = np.concatenate([self._evaluate(x[None]) for x in states])
         return not np.allclose(together, alone, rtol=1e-12, atol=0.0)
 
-    def _try(self, vectorized: bool | None) -> None:
-        """Call the function at random states to find out whether it takes several at once."""
+    def _states_to_try(self) -> NDArray[np.int64]:
         # Never as many states as variables: the axes could be confused.
         size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
-        states = np.random.default_rng(0).integers(self._cardinalities, size=size)
+        return np.random.default_rng(0).integers(self._cardinalities, size=size)
+
+    def _try(self, vectorized: bool | None) -> None:
+        """Call the function at random states to find out whether it takes several at once."""
+        states = self._states_to_try()
         given = states.copy()
         if vectorized is None and is_jitted(self.function):
             vectorized = False
@@ -275,11 +286,12 @@ class FunctionTarget(Target):
             called = f", where {self._labels[0]!r} is x[..., 0]" if self._labels else ""
             errors[0].add_note(
                 f"It came from log_prob, called with an array of shape ({self.n_sites},)"
-                f"{f' and one of {size}' if vectorized is None else ''}: the numbers of the values "
-                f"of all variables, in one flat row{called}. The function takes this one argument."
+                f"{f' and one of {states.shape}' if vectorized is None else ''}: the numbers of the "
+                f"values of all variables, in one flat row{called}. The function takes this one "
+                "argument."
             )
             for other in errors[1:]:
-                errors[0].add_note(f"With the array of shape {size} the error was: {other}")
+                errors[0].add_note(f"With the array of shape {states.shape} the error was: {other}")
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
@@ -370,7 +382,34 @@ class FunctionTarget(Target):
             values[np.append(0, places) if own else places] = self._evaluate(states)
         return values
 
+    def __copy__(self) -> FunctionTarget:
+        made = object.__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A pickle names the function, which may be another one when it is read.
+        states = self._states_to_try()
+        known = self._pickled or (states, self._evaluate(states))
+        make, given, state, *_ = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
+        return make, given, state | {"_pickled": known}
+
+    def _compare_with_pickled(self) -> None:
+        (states, then), self._pickled = self._pickled, None
+        now = self._evaluate(states)
+        different = np.flatnonzero(~np.isclose(now, then, *_ROUNDING))
+        if different.size:
+            i = different[0]
+            warn(
+                f"{self!r:.100} has changed since it was pickled, as when its function was edited: "
+                f"log_prob of the state {states[i].tolist()} was {then[i]}, and is {now[i]}. A "
+                "pickle holds the name of a function; it is called as it is now.",
+                ModelWarning,
+            )
+
     def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+        if self._pickled is not None:
+            self._compare_with_pickled()
         flat, leading = self._flat(x)
         values = self._evaluate(flat.astype(np.int64)) if len(flat) else np.empty(0)
         return values.reshape(leading)

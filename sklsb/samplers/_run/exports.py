@@ -152,7 +152,13 @@ class Normalised:
         -------
         ndarray of shape (...)
             ``target_.log_prob(X) - log_z_``, whose error by ``log_z_`` all states share.
+
+        Raises
+        ------
+        ValueError
+            If log p of the target has changed since `fit`, as after an edit of its function.
         """
         check_is_fitted(self, "target_")
         fitted: Any = self
+        fitted.run_.follow_target()
         return np.asarray(self.target_.log_prob(X) - fitted.log_z_)

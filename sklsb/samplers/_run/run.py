@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
@@ -19,7 +19,7 @@ from sklsb.diagnostics.draws import attrs_of
 from sklsb.diagnostics.stopping import Rule as StopRule
 from sklsb.diagnostics.tally import Counters, Tally
 from sklsb.ensembles.base import ChainEnsemble
-from sklsb.exceptions import InterruptedWarning, StoreError
+from sklsb.exceptions import InterruptedWarning, ModelWarning, StoreError
 from sklsb.samplers._run.observers import (
     Call,
     Chunk,
@@ -89,6 +89,7 @@ class Run(DrawWarnings):
     _not_in_files = ("sample_stats",)
     reference: Reference | None
     watch: Watch | None = None  # of the call under way
+    unpickled = False  # until log p was compared with what it was
     probes: tuple[States, NDArray[np.float64]] | None
 
     def __init__(
@@ -171,6 +172,10 @@ class Run(DrawWarnings):
         # None of these can be pickled, or need be.
         return vars(self) | {"last_draws": None, "reference": None, "tried": 0, "watch": None}
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        make, given, state, *_ = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
+        return make, given, state | {"unpickled": True}
+
     def shallow_copy(self) -> Self:
         """Return a run with the same chains."""
         made = type(self).__new__(type(self))
@@ -247,6 +252,7 @@ class Run(DrawWarnings):
         """If log p of the target has changed, go on from the new one; not into a store."""
         change = self._change_of_target()
         if not change:
+            self.unpickled = False
             return
         states = self.ensemble.chains.x
         if store is not None and Path(store).exists():
@@ -268,6 +274,14 @@ class Run(DrawWarnings):
 
     def _begin_anew(self) -> None:
         """Forget what was found of a log p that has changed."""
+        if self.unpickled:
+            self.unpickled = False
+            warn(
+                f"Log p of {self.target!r:.100} has changed since the sampler was pickled, as when "
+                "its function was edited. Its chains go on from where they were, by the new one; "
+                "what fit learned is of the old one. Fit again unless you meant that.",
+                ModelWarning,
+            )
         self.disagreement = self._thin = None
         self.most_effective = math.inf
         self.count_anew(since=CHANGED)
@@ -387,6 +401,7 @@ class Run(DrawWarnings):
                     by_kernels(chains)[1], self.last_log_prob[1], rtol=1e-9, atol=1e-9
                 ):
                     self._begin_anew()
+                self.unpickled = False
             chains.forget_acceptance()
             chains.counters.begin()
             for size, *_ in chains.segments(n, most=lambda: _SEGMENT, ahead=ahead):
