@@ -286,9 +286,9 @@ class FunctionTarget(Target):
             called = f", where {self._labels[0]!r} is x[..., 0]" if self._labels else ""
             errors[0].add_note(
                 f"It came from log_prob, called with an array of shape ({self.n_sites},)"
-                f"{f' and one of {states.shape}' if vectorized is None else ''}: the numbers of the "
-                f"values of all variables, in one flat row{called}. The function takes this one "
-                "argument."
+                f"{f' and one of {states.shape}' if vectorized is None else ''}: the numbers of "
+                f"the values of all variables, in one flat row{called}. The function takes this "
+                "one argument."
             )
             for other in errors[1:]:
                 errors[0].add_note(f"With the array of shape {states.shape} the error was: {other}")
