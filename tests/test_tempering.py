@@ -544,6 +544,25 @@ def test_errors_of_references(change, match):
         make(reference=change(np.full((3, 2), 0.5))).fit(network())
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_labels_of_a_reference(named):
+    """Frames and arrays of xarray go by their labels, also where these are in another order."""
+    pd = pytest.importorskip("pandas")
+    names = {"names": ["a", "b"], "state_names": [["no", "yes", "maybe"]] * 2} if named else {}
+    target = MarkovNetwork([3, 3], [((0, 1), np.arange(1.0, 10.0).reshape(3, 3))], **names)
+    p = exact.marginals(target)["p"]
+    rows, values = p["site"].values.tolist(), p["state"].values.tolist()
+    frame = pd.DataFrame(p.values, index=rows, columns=values)
+    order = [2, 0, 1]
+    for given in (p, frame, frame.iloc[::-1, order], p.isel(site=[1, 0], state=order), p.T):
+        np.testing.assert_allclose(product_of(given, target), p.values)
+    plain = pd.DataFrame(p.values)
+    np.testing.assert_allclose(product_of(plain, target), p.values)
+    for wrong, what in ((frame.rename(columns={values[0]: "x"}), "columns"), (frame.T, "rows")):
+        with pytest.raises(ValueError, match=f"reference has the {what}"):
+            product_of(wrong, target)
+
+
 def test_a_reference_may_exclude_what_the_target_excludes():
     target = network().condition({1: 0})  # then variable 0 is 0
     rows = product_of(exact.marginals(target)["p"], target)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from sklsb._kernels.run import places_of
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.tempering.paths import Guide, Guided, Joint, Reference, Scaled, Softened
+from sklsb.diagnostics.draws import check_same_names, value_labels
 from sklsb.targets._checks import as_array
+from sklsb.targets._names import Names, columns_of, turned
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
@@ -48,10 +50,31 @@ def domains_of(target: Target) -> Domains:
     return Domains(found, np.flatnonzero([mask.sum() > 1 for mask in found]))
 
 
+def _by_labels(given: Any, target: Target) -> Any:
+    """Return a reference in the order of the target, by the labels of a frame or of xarray."""
+    values = value_labels(target.values, target.state_names).tolist()
+    if hasattr(given, "to_dataset"):
+        given = turned(given, target.coords | {"state": values})
+        check_same_names(given.to_dataset(name="p"), target, "reference")
+    if columns_of(given) is None:
+        return given
+    for axis, labels in enumerate((target.names, values)):
+        own = given.axes[axis].tolist()
+        places = [Names(own).find(label) for label in labels]
+        if None not in places and len(places) == len(own):
+            given = given.take(places, axis)
+        elif own != [*range(len(labels))]:
+            raise ValueError(
+                f"reference has the {('rows', 'columns')[axis]} {own!r:.100}; they are called "
+                f"{labels!r:.100} here. Give these, or an array in this order."
+            )
+    return given
+
+
 def product_of(given: Any, target: Target) -> list[Array]:
     """Return the reference's probabilities of the values of each variable, checked."""
     sizes, most = target.cardinalities, len(target.values)
-    p = as_array(given, "reference").astype(np.float64)
+    p = as_array(_by_labels(given, target), "reference").astype(np.float64)
     if p.shape not in ((target.n_sites, most), (*target.shape, most)):
         raise ValueError(
             f"reference has shape {p.shape}; give the probability of each value of each variable, "
