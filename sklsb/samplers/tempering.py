@@ -68,8 +68,9 @@ class ParallelTempering(Normalised, BaseSampler):
     reference : array_like of shape (n_sites, n_states), optional
         The distribution at beta = 0, a product over variables: the probability of each value of
         each variable, positive wherever the target allows the value. ``p`` of
-        `sklsb.diagnostics.marginals` is one. A data frame goes by its labels. Uniform by default. It never changes the target, only
-        the distance to it; a reference narrower than the target may miss modes.
+        `sklsb.diagnostics.marginals` is one. A data frame goes by its labels. Uniform by default.
+        It never changes the target, only the distance to it; a reference narrower than the target
+        may miss modes.
     eliminate : "auto", None or int, default="auto"
         Whether variables with few neighbours are summed out, so that replicas are states of the
         others, the *core*: the logarithm to base 2 of the largest table that a variable may be
