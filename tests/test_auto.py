@@ -553,7 +553,9 @@ def test_exports():
     assert tree.attrs["sampler"] == "AutoSampler"
     assert tree["sample_stats"]["lp"].shape == (4, 20)
     pytest.importorskip("arviz")
-    assert sampler.to_inference_data(draws)["posterior"]["x"].shape == (4, 20, 3, 4)
+    with pytest.warns(ShortRunWarning, match="20 draws of each chain"):
+        data = sampler.to_inference_data(draws)
+    assert data["posterior"]["x"].shape == (4, 20, 3, 4)
     pytest.importorskip("dimod")
     assert len(sampler.to_dimod(draws)) == 80
 

@@ -14,6 +14,7 @@ import xarray as xr
 
 from sklsb import GibbsSampler, Ising, LSBSampler, MarkovNetwork, __version__, anneal, exact
 from sklsb.diagnostics.draws import draws_dataset, stats_dataset, to_dimod
+from sklsb.exceptions import ShortRunWarning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklsb.exceptions.FrozenSitesWarning"),
@@ -359,7 +360,8 @@ def test_inference_data(grid):
     arviz = pytest.importorskip("arviz", reason="needs ArviZ")
     sampler = fitted(grid, keep_burn_in=True)
     draws = sampler.sample(30)
-    data = sampler.to_inference_data()
+    with pytest.warns(ShortRunWarning, match="30 draws of each chain: too few to trust .* 64 or"):
+        data = sampler.to_inference_data()
     np.testing.assert_array_equal(data["posterior"]["x"], draws["x"])
     np.testing.assert_array_equal(data["sample_stats"]["lp"], sampler.sample_stats_["lp"])
     np.testing.assert_array_equal(data["warmup_posterior"]["x"], sampler.burn_in_["x"])

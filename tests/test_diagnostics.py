@@ -18,7 +18,7 @@ from sklsb import (
     exact,
 )
 from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
-from sklsb.exceptions import FrozenSitesWarning
+from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
 
 
 def ar1(n, rho, seed, chains=None):
@@ -204,6 +204,18 @@ def test_ess_passes_arguments_on(arviz):
     draws["y"] = draws["x"].isel(row=1, col=0)
     chosen = ess(draws, var_names=["y"])
     assert list(chosen.data_vars) == ["y"]
+
+
+def test_ess_of_few_draws(arviz):
+    draws = frozen_draws([])
+    for n, few in ((63, True), (64, False)):
+        part = draws.isel(draw=slice(n))
+        if few:
+            with pytest.warns(ShortRunWarning, match=f"{n} draws of each chain: too few"):
+                result = ess(part)
+        else:
+            result = ess(part)
+        xr.testing.assert_allclose(result["x"], arviz.ess(part)["x"])
 
 
 def test_ess_of_real_draws_and_of_statistics(arviz):

@@ -11,10 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import check_order
-from sklsb.exceptions import FrozenSitesWarning
+from sklsb.diagnostics.tally import FEWEST_DRAWS
+from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
 
 # States whose pairs are compared at once.
 _PAIRED = 1024
+
+
+def warn_if_few(draws: xr.Dataset) -> None:
+    """Warn of draws that are too few for what ArviZ computes of them."""
+    n = draws.sizes.get("draw", FEWEST_DRAWS)
+    if n < FEWEST_DRAWS:
+        warn(
+            f"There are {n} draws of each chain: too few to trust effective sample sizes, errors "
+            f"and R-hat. Make {FEWEST_DRAWS} or more.",
+            ShortRunWarning,
+        )
 
 
 def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
@@ -39,10 +51,13 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     -----
     FrozenSitesWarning
         If a variable is the same in all draws of all chains.
+    ShortRunWarning
+        If there are fewer than 64 draws of each chain.
     """
     import arviz
 
     check_order(draws)
+    warn_if_few(draws)
     result = arviz.ess(draws, **kwargs)
     moved = draws.max(("chain", "draw")) > draws.min(("chain", "draw"))
     n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb.diagnostics.draws import to_datatree, to_dimod, to_inference_data
+from sklsb.diagnostics.measures import warn_if_few
 from sklsb.samplers._run.run import Run
 from sklsb.targets.base import Target
 
@@ -94,9 +95,15 @@ class Exports:
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
+
+        Warns
+        -----
+        ShortRunWarning
+            If there are fewer than 64 draws of each chain, too few for R-hat.
         """
-        attrs = self._attrs()
-        return to_inference_data(*_groups(self.run_, draws, attrs))
+        groups, attrs = _groups(self.run_, draws, self._attrs())
+        warn_if_few(groups["posterior"])
+        return to_inference_data(groups, attrs)
 
     def to_dimod(self, draws: xr.Dataset | None = None, beta: float | None = None) -> Any:
         r"""Return draws as a SampleSet of dimod, with energies -log p / beta.
