@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from sklsb._system.warn import is_inside
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -81,17 +83,24 @@ def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
     return f"did you mean {texts[near[0]]!r}? " if near and has_letters else ""
 
 
-def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
+def _advice(name: str, names: Iterable[str], sentences: bool = False) -> list[str]:
+    """Return what may be meant, the most likely first."""
     names = {*names}
     meant = [ours for ours in _ours(name) if not ours.endswith(".")]
     # Parameters only of what has them.
     meant = [ours for ours in meant if not re.fullmatch("[a-z_]*[a-z]", ours) or ours in names]
     advice = [f"did you mean {ours}?" for ours in meant]
+    if sentences:
+        advice += [ours.format(name) for ours in _ours(name) if ours.endswith(".")]
     if not name.startswith("_"):
         public = sorted(one for one in names if not one.startswith("_"))
         advice += filter(None, [did_you_mean(name, public, 0.65).strip()])
+    return advice
+
+
+def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
     # Without an object Python adds no suggestion of its own.
-    return AttributeError("; ".join([said, *advice[:1]]), name=name, obj=None)
+    return AttributeError("; ".join([said, *_advice(name, names)[:1]]), name=name, obj=None)
 
 
 def named_by(module: str) -> Callable[[str], Any]:
@@ -145,6 +154,20 @@ class Worded:
             if kwargs:
                 _refuse(cls.__name__, cls.__init__, kwargs)
             return made
+
+        def __setattr__(self, name, value):
+            cls = type(self)
+            known = name[0] == "_" or name[-1] == "_" or name in self.__dict__ or hasattr(cls, name)
+            if not known and is_inside(cls.__module__):  # classes of users are theirs
+                frame = sys._getframe(1)
+                while frame.f_code.co_name == "__setattr__":
+                    frame = frame.f_back
+                outside = not is_inside(frame.f_globals.get("__name__", ""))
+                names = [*self.__dict__, *dir(cls)] if outside else []
+                if outside and (advice := _advice(name, names, sentences=True)):
+                    said = f"{cls.__name__} has no {name}, and setting it changes nothing"
+                    raise AttributeError(f"{said}; {advice[0]}", name=name, obj=None)
+            super().__setattr__(name, value)
 
         def __getattr__(self, name):
             if hasattr(super(), "__getattr__"):  # of another base, such as a torch module

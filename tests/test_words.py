@@ -209,6 +209,48 @@ def test_errors_of_properties_and_of_arguments_stay():
         sklsb.Target(seed=0)
 
 
+NOT_SET = {
+    "SPINS.beta": "Ising(J / T, h / T)",
+    "SPINS.temperature": "Ising(J / T, h / T)",
+    "SPINS.couplngs": "'couplings'",
+    "SPINS.condition({0: 1}).beta": "Ising(J / T, h / T)",
+    "LSBSampler().n_chain": "'n_chains'",
+    "LSBSampler().seed": "random_state",
+    "ParallelTempering().temperatures": "betas",
+    "SpikeSlabRegressor().n_chain": "'n_chains'",
+    "exact.prepare(SPINS).marginal": "'marginals'",
+}
+
+
+@pytest.mark.parametrize("what", NOT_SET)
+def test_names_that_are_none_are_not_set(what):
+    owner, _, name = what.rpartition(".")
+    made = eval(owner, WORDS)
+    with pytest.raises(AttributeError, match=f"has no {name}, and setting it changes") as told:
+        setattr(made, name, 2.0)
+    assert NOT_SET[what] in str(told.value)
+    assert not hasattr(made, name)
+
+
+def test_names_that_may_be_set():
+    """Notes, parameters, attributes of users' classes; and copies have what the original has."""
+
+    class Mine(Ising):
+        pass
+
+    for made in (Ising(J), LSBSampler(), Mine(J)):
+        made.verdict = "right"
+        again = [copy.copy(made), copy.deepcopy(made)]
+        again += [] if isinstance(made, Mine) else [pickle.loads(pickle.dumps(made))]
+        assert {one.verdict for one in again} == {"right"}
+    mine = Mine(J)
+    mine.beta = mine.couplngs = 3.0
+    assert copy.deepcopy(mine).beta == 3.0
+    sampler = LSBSampler()
+    sampler.n_chains = 3
+    assert sampler.set_params(balancing="sqrt").get_params()["n_chains"] == 3
+
+
 def test_classes_of_users():
     class Mine(Ising):
         def __init__(self, size, **options):

@@ -9,10 +9,11 @@ _PACKAGE = __name__.partition(".")[0]
 def warn(message: str | Warning, category: type[Warning] | None = None) -> None:
     """Warn at the innermost line outside of this package."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and is_inside(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
-def _is_inside(module: str) -> bool:
+def is_inside(module: str) -> bool:
+    """Whether a module is one of this package."""
     return module.partition(".")[0] == _PACKAGE

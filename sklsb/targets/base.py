@@ -133,7 +133,7 @@ class Target(Worded, ABC):
         array = before.data if sp.issparse(before) else before
         if isinstance(array, np.ndarray) and not (name[0] == "_" or array.flags.writeable):
             raise AttributeError(f"{name} of a target cannot be set; make a new target.")
-        object.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return [name for name in object.__dir__(self) if not _FOR_AUTHORS.fullmatch(name)]
