@@ -367,6 +367,69 @@ def test_flags_of_a_joint_distribution():
     assert table.loc[table["a"], "p"].tolist() == [0.75]
 
 
+# ----------------------------------------------------------------- labels of xarray
+
+
+def in_xarray(values, *labels):
+    dims = "ij"[: len(labels)]
+    return xr.DataArray(values, dims=[*dims], coords=dict(zip(dims, labels, strict=True)))
+
+
+def test_labels_of_xarray_are_names():
+    """As those of pandas, in any order; without labels they are taken by position."""
+    couplings = in_xarray([[0.0, 3, 2], [3, 0, 1], [2, 1, 0]], list("cba"), list("cba"))
+    field = in_xarray([3.0, 1.0, 2.0], list("cab"))
+    rows = in_xarray(np.diag([3.0, 1.0, 2.0]), list("cab"), range(3))
+    potts = Potts(couplings, rows)
+    assert potts.field.tolist() == [[3.0, 0.0, 0.0], [0.0, 0.0, 2.0], [0.0, 1.0, 0.0]]
+    assert potts.names == Ising(couplings, field).names == ["c", "b", "a"]
+    assert potts.couplings.toarray()[0].tolist() == [0.0, 3.0, 2.0]
+    assert Ising(couplings, field).field.tolist() == [3.0, 2.0, 1.0]
+    assert Ising(couplings, field.values).field.tolist() == [3.0, 1.0, 2.0]
+    machine = RBM(
+        in_xarray(np.ones((3, 2)), list("abc"), ["u", "v"]),
+        field,
+        in_xarray([2.0, 1.0], ["v", "u"]),
+    )
+    assert machine.visible_bias.tolist() == [1.0, 2.0, 3.0]
+    assert machine.hidden_bias.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "xarray"])
+def test_numbers_of_values_go_by_labels(kind):
+    pd = pytest.importorskip("pandas", reason="labels of pandas")
+    sizes = pd.Series([3, 2], ["b", "a"]) if kind == "pandas" else in_xarray([3, 2], ["b", "a"])
+    factors = [(("a", "b"), np.arange(1.0, 7.0).reshape(2, 3))]
+    assert MarkovNetwork(sizes, factors, names=["a", "b"]).cardinalities.tolist() == [2, 3]
+    target = FunctionTarget(lambda x: -1.0 * x.sum(-1), 2, sizes, names=["a", "b"])
+    assert target.cardinalities.tolist() == [2, 3]
+    with pytest.raises(ValueError, match="the index of n_states lacks"):
+        FunctionTarget(lambda x: -1.0 * x.sum(-1), 2, sizes, names=["a", "x"])
+
+
+def test_states_with_labels_of_others_are_refused():
+    target = MarkovNetwork([2, 2], [((0,), [1.0, 3.0]), ((1,), [1, 2])], names=["a", "b"])
+    x = xr.DataArray([[0, 1]], dims=("draw", "site"), coords={"site": ["b", "a"]})
+    assert target.log_prob(x).tolist() == target.log_prob([[1, 0]]).tolist()
+    with pytest.raises(ValueError, match=r"the labels \['b', 'z'\] on its axis 'site', which are"):
+        target.log_prob(x.assign_coords(site=["b", "z"]))
+    for plain in (x.drop_vars("site"), x.assign_coords(site=[0, 1])):
+        assert target.log_prob(plain).tolist() == target.log_prob([[0, 1]]).tolist()
+
+
+def test_mmd_goes_by_labels():
+    pd = pytest.importorskip("pandas", reason="labels of pandas")
+    x, y = np.random.default_rng(0).integers(2, size=(2, 20, 3))
+    y[:, 0] = 1
+    wanted = diagnostics.mmd(x, y)
+    one, other = (pd.DataFrame(part, columns=list("abc")) for part in (x, y))
+    draws = [xr.DataArray(part, coords={"draw": range(20), "site": list("abc")}) for part in (x, y)]
+    for first, second in ((one, other[list("cab")]), (draws[0], draws[1][:, ::-1])):
+        assert diagnostics.mmd(first, second) == pytest.approx(wanted, abs=1e-12)
+    with pytest.raises(ValueError, match="lacks"):
+        diagnostics.mmd(one, other.rename(columns={"a": "z"}))
+
+
 # ----------------------------------------------------------------- labels of pandas
 
 

@@ -13,6 +13,7 @@ from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import check_order
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
+from sklsb.targets._names import columns_of, in_pandas, ordered
 
 # States whose pairs are compared at once.
 _PAIRED = 1024
@@ -152,7 +153,11 @@ def mmd(x: ArrayLike, y: ArrayLike) -> float:
     >>> round(mmd(x, y * rng.integers(2, size=y.shape)), 3)
     0.086
     """
-    x, y = np.asarray(x), np.asarray(y)
+    one, other = in_pandas(x), in_pandas(y)
+    columns = columns_of(one)
+    if columns is not None and columns_of(other) is not None:
+        other = ordered(other.T, columns, "y.T").T
+    x, y = np.asarray(one), np.asarray(other)
     for name, states in (("x", x), ("y", y)):
         if states.dtype.kind not in "iub":
             raise TypeError(f"{name} has dtype {states.dtype}; give states as integers or bool.")

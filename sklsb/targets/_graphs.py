@@ -18,7 +18,7 @@ from sklsb._kernels.rules.coloring import color
 from sklsb._words import worded
 from sklsb.io.uai import Model, write_uai
 from sklsb.targets._checks import as_array, check_names, finite_array, has
-from sklsb.targets._names import aligned, columns_of, ordered, plain
+from sklsb.targets._names import aligned, columns_of, in_pandas, ordered, plain
 from sklsb.targets.base import Target
 
 # Log-ratios are about twice this at most; divided by the distance of knots they must stay finite.
@@ -120,6 +120,7 @@ def square_matrix(given: Any, name: str, otherwise: str = "") -> sp.csr_array:
 
 def labelled(given: Any, name: str) -> tuple[Any, list[Any] | None]:
     """Return a data frame with its rows in the order of its columns, and their labels."""
+    given = in_pandas(given)
     labels = columns_of(given)
     return given if labels is None else ordered(given, labels, name), labels
 

@@ -79,6 +79,12 @@ def columns_of(given: Any) -> list[Any] | None:
     return plain(given.columns) if hasattr(given, "columns") else None
 
 
+def in_pandas(given: Any) -> Any:
+    """Return an array of xarray with labels on its one or two axes as pandas has it."""
+    labelled = hasattr(given, "to_pandas") and hasattr(given, "dims") and len(given.dims) in (1, 2)
+    return given.to_pandas() if labelled and {*given.dims} <= {*given.coords} else given
+
+
 def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     """Return a Series or data frame in the order of labels, anything else as it is."""
     own = labels_of(given)
@@ -101,7 +107,7 @@ def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
 def turned(given: Any, coords: Mapping[str, Any]) -> Any:
     """Return an array of xarray with its axes and labels in the order of coords.
 
-    What has no such axes, or other labels, stays as it is.
+    What has no such axes stays as it is, as do numbers by position, there or here.
     """
     if not (hasattr(given, "coords") and {*coords} <= {*given.dims}):
         return given
@@ -109,6 +115,11 @@ def turned(given: Any, coords: Mapping[str, Any]) -> Any:
         own, wanted = plain(given[dim].values), plain(labels)
         if own != wanted and len(own) == len(wanted) and {*own} == {*wanted}:
             given = given.sel({dim: wanted})
+        elif own != wanted and [*range(len(own))] not in (own, wanted):
+            raise ValueError(
+                f"an array has the labels {own!r:.100} on its axis {dim!r}, which are called "
+                f"{wanted!r:.100} here. Give these, or .values if the order is right."
+            )
     return given.transpose(..., *coords)
 
 
@@ -119,6 +130,7 @@ def aligned(
 
     Whole numbers from 0 on are positions, not labels.
     """
+    given = in_pandas(given)
     if isinstance(given, Mapping):
         raise TypeError(
             f"{name} is a mapping, {given!r:.100}. Give a Series or data frame with its keys as "

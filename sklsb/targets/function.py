@@ -35,6 +35,7 @@ from sklsb.targets._checks import (
     check_state_names,
     integer,
 )
+from sklsb.targets._names import aligned
 from sklsb.targets._terms import of_terms
 from sklsb.targets.base import States, Target
 
@@ -192,6 +193,7 @@ class FunctionTarget(Target):
         self._labels = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
+        n_states, _ = aligned(n_states, self._labels, n_sites, "n_states")
         self._cardinalities = check_sizes(n_states, "n_states", n_sites)
         self.values = tuple(range(self._cardinalities.max(initial=1)))
         self.state_names = check_state_names(state_names, self.names, self._cardinalities)

@@ -34,7 +34,7 @@ from sklsb.targets._evidence import (
     sites_by_name,
     value_name,
 )
-from sklsb.targets._names import Names, labels_of, plain
+from sklsb.targets._names import Names, in_pandas, labels_of, ordered, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import States, Target
 
@@ -127,6 +127,10 @@ class MarkovNetwork(Target):
         names: Iterable[Any] | None = None,
         state_names: Any = None,
     ):
+        cardinalities = in_pandas(cardinalities)
+        if names is not None and labels_of(cardinalities) is not None:
+            names = plain(names)
+            cardinalities = ordered(cardinalities, names, "cardinalities")
         self._cardinalities = check_sizes(cardinalities, "cardinalities")
         self.shape = self._cardinalities.shape
         self.values = tuple(range(int(self._cardinalities.max(initial=1))))

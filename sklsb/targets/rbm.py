@@ -15,7 +15,7 @@ from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
 from sklsb.targets._checks import all_touched, check_shape, finite_array, real_array
 from sklsb.targets._evidence import Weights
 from sklsb.targets._graphs import fixed_point_unit, refuse_large
-from sklsb.targets._names import aligned, columns_of, labels_of
+from sklsb.targets._names import aligned, columns_of, in_pandas, labels_of
 from sklsb.targets.base import States, Target
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class RBM(Target):
                 f"weights has shape {given.shape}; it must have shape (n_visible, n_hidden)."
             )
         n, m = given.shape
+        weights = in_pandas(weights)
         self.weights = finite_array(given, "weights", (n, m))
         visible_bias, labels = aligned(visible_bias, labels_of(weights), n, "visible_bias")
         hidden_bias, _ = aligned(hidden_bias, columns_of(weights), m, "hidden_bias")
