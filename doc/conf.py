@@ -27,6 +27,7 @@ extensions = [
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "folded",
     "formulas",
     "measured",
     "reference",
