@@ -411,7 +411,7 @@ def check_exact_answers(target):
     listed = find_reference(target, 1 << 17)
     np.testing.assert_allclose(listed.p, enumerated(target), atol=1e-12, err_msg="marginals")
     n = 4000
-    x = listed.starts(target, Streams(spawn(0, n)))
+    x = listed.starts(Streams(spawn(0, n)))
     assert x.dtype == target.dtype
     assert np.isfinite(target.log_prob(x)).all(), "exact draws are possible"
     seen = np.stack([(x == v).mean(axis=0) for v in target.values], axis=1)
@@ -480,7 +480,7 @@ def test_small_models_start_at_exact_draws(sampler):
     more = clone(sampler).set_params(n_chains=5, **settings).fit(target)
     np.testing.assert_array_equal(more.state_[:2], one.state_)
     reference = find_reference(target, 0)
-    wanted = reference.starts(target, Streams(spawn(3, 5)))
+    wanted = reference.starts(Streams(spawn(3, 5)))
     np.testing.assert_array_equal(more.state_, wanted)
     given = clone(sampler).set_params(n_chains=5, **settings).fit(target, initial_states=wanted)
     assert more.n_evaluations_ - given.n_evaluations_ == reference.cost

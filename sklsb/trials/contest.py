@@ -240,14 +240,12 @@ class Contest(Race):
 
     def measures(self) -> tuple[Array, Array]:
         """Return effective draws per nanosecond, and their relative errors."""
-        worse = [found[0] if self.by_sites else _slower(*found) for found in self.times]
-        time, error = np.array(worse).T
+        of_sites, of_lp = np.array(self.times).transpose(1, 2, 0)  # each: times, errors
+        of_lp[0] /= _LP_SLOWER
+        slower = (of_lp[0] > of_sites[0]) & (not self.by_sites)
+        time, error = np.where(slower, of_lp, of_sites)
         with np.errstate(all="ignore"):
             return 1.0 / (time * np.array([run.step_work for run in self.runs])), error
-
-    def _drop(self, most: int) -> None:
-        """Leave the best in the race, at least one."""
-        super()._drop(max(1, most))
 
     def join(self, name: str, ensemble: Any, work: float) -> None:
         """Let another candidate run for so much work, and compare all anew."""
@@ -284,9 +282,3 @@ class Contest(Race):
         differ = order[by_site[order] < CHANCE]
         smallest = float(by_site.min(initial=1.0))
         return Difference(other, float(t.max(initial=0.0)), smallest, self.sites[differ])
-
-
-def _slower(of_sites: Found, of_lp: Found) -> Found:
-    """Return the time that counts: the sites', or a quarter of log p's."""
-    slow = of_lp.time / _LP_SLOWER
-    return of_lp._replace(time=slow) if slow > of_sites.time else of_sites

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
         return self.names[self.doubt.choice(ess, error)]
 
 
-def places(names: Sequence[str], some: Sequence[str]) -> list[int]:
+def places(names: Sequence[Any], some: Sequence[Any]) -> list[int]:
     """Return where some candidates are, in their order."""
     return [names.index(name) for name in some if name in names]
 
@@ -356,7 +356,8 @@ class Race:
             if left < 0.5 * part * work or not self._round(min(planned, left), on_run):
                 break
             n_rounds += not parts
-            self._drop(plan[min(n_rounds, len(plan) - 1)] - 1 if n_rounds else len(self.runs))
+            left_in = plan[min(n_rounds, len(plan) - 1)] - 1 if n_rounds else len(self.runs)
+            self._drop(max(1, left_in))
             if (n_rounds >= _FEWEST_ROUNDS and self._settled()) or (self.brief and self._is_easy()):
                 break
 
@@ -426,10 +427,8 @@ class Race:
         ess, error = (np.nan_to_num(found[self.racing]) for found in self.measures())
         if not (ess > 0.0).all() or not (error > 0.0).all():
             return False
-        places_of = (
-            [self.racing.index(k) for k in some if k in self.racing] for some in self.doubt
-        )
-        ahead = np.log(ess / ess[Doubt(*places_of).choice(ess, error)])
+        doubt = Doubt(*(places(self.racing, some) for some in self.doubt))
+        ahead = np.log(ess / ess[doubt.choice(ess, error)])
         z = np.linspace((ahead - 6.0 * error).min(), (ahead + 6.0 * error).max(), 256)
         below = ndtr((z[:, np.newaxis] - ahead) / error).prod(axis=1)
         if z[-1] - np.trapezoid(below, z) > _LITTLE:  # the mean of the largest

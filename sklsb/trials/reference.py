@@ -42,12 +42,9 @@ class Reference(NamedTuple):
     cost: int  # evaluations
     draw: Callable[[np.random.Generator], States]  # makes an exact draw
 
-    def starts(self, target: Target, streams: Streams) -> States:
+    def starts(self, streams: Streams) -> States:
         """Return an exact draw for each chain, from its own stream."""
-        x = np.empty((len(streams), target.n_sites), dtype=target.dtype)
-        for c, rng in enumerate(streams.of("start")):
-            x[c] = self.draw(rng)
-        return x
+        return np.stack([self.draw(rng) for rng in streams.of("start")])
 
 
 def listed_at_once(target: Target) -> bool:

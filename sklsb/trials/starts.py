@@ -288,4 +288,4 @@ def scouted_starts(
             return draw_starts(target, "both", streams, effort, progress)
         for _ in streams.chain:
             progress()
-        return Starts(found.starts(target, streams), np.zeros(len(streams), int), reference=found)
+        return Starts(found.starts(streams), np.zeros(len(streams), int), reference=found)
