@@ -152,7 +152,7 @@ class BalancingFunction(ABC):
     def check_even(self) -> None:
         """Raise ValueError if `even_part` is not even at the knots."""
         knots = self.knots
-        up, down = np.asarray(self.even_part(knots)), np.asarray(self.even_part(-knots))
+        up, down = (np.asarray(self.even_part(u)) for u in (knots, -knots))
         if up.shape == down.shape == knots.shape and not np.allclose(up, down, equal_nan=True):
             k = int(np.argmax(~np.isclose(up, down, equal_nan=True)))
             raise ValueError(
@@ -258,8 +258,8 @@ class BalancingFunction(ABC):
 
     def __repr__(self) -> str:
         params = self.get_params().items()
-        given = {k: v for k, v in params if v is not None and v is not False}
-        return f"{type(self).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in given.items())})"
+        given = [f"{name}={_shown(value)}" for name, value in params if value is not None]
+        return f"{type(self).__name__}({', '.join(given)})"
 
 
 class Barker(BalancingFunction):

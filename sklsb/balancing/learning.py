@@ -402,10 +402,10 @@ class Flux:
     def _flux(self, table: Table, weight: Array) -> tuple[float, Array, Array]:
         return self.ensemble.flux(Balanced(table), self.sites, weight)
 
-    def _local(self, table: Table) -> tuple[float, Array]:
-        return self._flux(table, np.empty(0))[:2]
-
-    def _global(self, table: Table) -> tuple[float, Array]:
+    def _value(self, table: Table) -> tuple[float, Array]:
+        """Return the objective, not yet regularised, and its gradient at the knots."""
+        if self.kind == "flux":
+            return self._flux(table, np.empty(0))[:2]
         flow = self._flux(table, np.zeros(self.sites.size))[2]
         moving = (flow > 0.0) & (self.variance > 0.0)
         terms = np.divide(self.variance, flow, out=np.zeros_like(flow), where=moving)
@@ -421,7 +421,7 @@ class Flux:
             with np.errstate(all="ignore"):
                 function = self.function.with_theta(theta)
                 table = function.table()
-                value, by_knots = (self._local if self.kind == "flux" else self._global)(table)
+                value, by_knots = self._value(table)
                 away = theta - self.function.theta
                 value += _RIDGE * float(away @ away)
                 gradient = function.vjp(by_knots) + 2.0 * _RIDGE * away
