@@ -207,8 +207,8 @@ MUTANTS = {
     ),
     "differences over one step instead of two": Mutant(
         "testing/_objectives.py",
-        "columns.append((ends[0] - ends[1]) / (2 * step))",
-        "columns.append((ends[0] - ends[1]) / step)",
+        "np.stack(ends, axis=-1) / (2 * step)",
+        "np.stack(ends, axis=-1) / step",
         check_objective,
         "gradient of objective",
     ),
@@ -235,7 +235,7 @@ MUTANTS = {
     ),
     "boxes of numbers that weigh the same": Mutant(
         "testing/_cells.py",
-        "self.mass = np.repeat(self.mass, count) * length",
+        "self.mass = np.repeat(self.mass, count) * (high - low)",
         "self.mass = np.repeat(self.mass / count, count)",
         check_rule,
         "stationarity of the step",

@@ -29,18 +29,16 @@ class Cells:
 
     def split(self, at: int, edges: list[Array]) -> None:
         """Divide each box along one number at the edges between 0 and 1."""
-        count = np.array([edge.size + 1 for edge in edges])
-        bounds = [np.concatenate([[0.0], edge, [1.0]]) for edge in edges]
-        length = np.concatenate([np.diff(bound) for bound in bounds])
-        middle = np.concatenate([bound[:-1] + 0.5 * np.diff(bound) for bound in bounds])
+        count = [edge.size + 1 for edge in edges]
+        low = np.concatenate([[0.0, *edge] for edge in edges])
+        high = np.concatenate([[*edge, 1.0] for edge in edges])
         self.start = np.repeat(self.start, count)
-        self.mass = np.repeat(self.mass, count) * length
+        self.mass = np.repeat(self.mass, count) * (high - low)
         self.numbers, self.low, self.high = (
             np.repeat(part, count, axis=0) for part in (self.numbers, self.low, self.high)
         )
-        self.numbers[:, at] = middle
-        self.low[:, at] = np.concatenate([bound[:-1] for bound in bounds])
-        self.high[:, at] = np.concatenate([bound[1:] for bound in bounds])
+        self.low[:, at], self.high[:, at] = low, high
+        self.numbers[:, at] = low + 0.5 * (high - low)
 
     def of(self, start: int, numbers: Array) -> NDArray[np.intp]:
         """Return the boxes from one state that contain some numbers."""

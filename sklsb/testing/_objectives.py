@@ -17,18 +17,16 @@ from sklsb.testing._expect import Array, expect_equal, expect_near
 from sklsb.testing._probe import Probe
 
 
-def _numeric_gradient(f: Callable[[Table], Array], table: Table, step: float = 1e-5) -> Array:
+def _numeric_gradient(f: Callable[[Table], Array], table: Table) -> Array:
     """Return central differences by the values at the knots, with the slopes of tails fixed."""
-    columns = []
-    for k in range(table.value.size):
-        ends = []
-        for sign in (1.0, -1.0):
-            value = table.value.copy()
-            value[k] += sign * step
-            slope = np.append(np.diff(value), table.slope[-1])
-            ends.append(f(Table(value, slope, table.inverse_step)))
-        columns.append((ends[0] - ends[1]) / (2 * step))
-    return np.stack(columns, axis=-1)
+    value, step = table.value, 1e-5
+
+    def at(value: Array) -> Array:
+        slope = np.append(np.diff(value), table.slope[-1])
+        return f(Table(value, slope, table.inverse_step))
+
+    ends = [at(value + change) - at(value - change) for change in step * np.eye(value.size)]
+    return np.stack(ends, axis=-1) / (2 * step)
 
 
 def check_objective(

@@ -309,15 +309,9 @@ def check_step(
     >>> report.enumerated, report.matrix.round(3).tolist()
     (True, [[0.667, 0.2, 0.133], [0.333, 0.444, 0.222], [0.333, 0.333, 0.333]])
     """
-    target: Target
-    if isinstance(log_prob, Target):
-        target = log_prob
-    else:
-        sizes = (
-            [n_states]
-            if isinstance(n_states, int | np.integer)
-            else list(() if n_states is None else n_states)
-        )
+    target: Any = log_prob
+    if not isinstance(log_prob, Target):
+        sizes = np.atleast_1d([] if n_states is None else n_states).tolist()
         target = FunctionTarget(log_prob, len(sizes), n_states=sizes)
     x, p = exact.states(target).astype(np.int64), np.exp(log_probabilities(target))
     values = target.log_prob(x)
@@ -366,11 +360,12 @@ def _expect_of_matrix(report: StepReport, p: Array, x: States, reversible: bool)
     """Raise unless an enumerated matrix leaves p invariant, reversibly if asked for."""
     after = p @ report.matrix
     k = int(np.abs(after - p).argmax())
+    at_last = p @ np.linalg.matrix_power(0.5 * (np.eye(p.size) + report.matrix), 10_000)
     expect(
         report.defect <= _ROUNDING,
         f"the step does not leave p invariant: p P is {after[k]:.6g} at {x[k].tolist()}, and p is "
-        f"{p[k]:.6g}. In the long run it draws {_stationary(report.matrix, p)} in place of "
-        f"{np.round(p, 4).tolist()!r:.200}, in the order of sklsb.exact.states.",
+        f"{p[k]:.6g}. In the long run it draws {at_last.round(4).tolist()!r:.200} in place of "
+        f"{p.round(4).tolist()!r:.200}, in the order of sklsb.exact.states.",
     )
     flow = p[:, None] * report.matrix
     a, b = np.unravel_index(int(np.abs(flow - flow.T).argmax()), flow.shape)
@@ -379,11 +374,3 @@ def _expect_of_matrix(report: StepReport, p: Array, x: States, reversible: bool)
         f"the step is not reversible: p(x) P(x, x') is {flow[a, b]:.6g} from {x[a].tolist()} to "
         f"{x[b].tolist()}, and {flow[b, a]:.6g} back.",
     )
-
-
-def _stationary(matrix: Array, p: Array) -> str:
-    """Return the stationary distribution that a chain from draws of p comes to, as text."""
-    found = p
-    for _ in range(10_000):
-        found = 0.5 * (found + found @ matrix)
-    return f"{np.round(found, 4).tolist()!r:.200}"
