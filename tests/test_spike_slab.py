@@ -617,15 +617,15 @@ def test_a_short_run_is_told():
 
 
 def test_ctrl_c_keeps_what_was_found(monkeypatch):
-    sweeps, calls, limit = search_module.Search._sweeps, [], [0]
+    sweep, calls, limit = search_module.Search._sweep, [], [0]
 
-    def interrupted(self, plan, n, most_jumps=0):
+    def interrupted(self, plan, most_jumps=0):
         calls.append(1)
         if len(calls) > limit[0]:
             raise KeyboardInterrupt
-        return sweeps(self, plan, n, most_jumps)
+        return sweep(self, plan, most_jumps)
 
-    monkeypatch.setattr(search_module.Search, "_sweeps", interrupted)
+    monkeypatch.setattr(search_module.Search, "_sweep", interrupted)
     X, y = data()
     for n in (12, 90):  # in the first look, after it
         calls.clear()

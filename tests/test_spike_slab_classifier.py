@@ -651,15 +651,15 @@ def test_short_runs_are_told():
 
 
 def test_interrupted_fits_are_told(monkeypatch):
-    sweeps, calls = Search._sweeps, []
+    sweep, calls = Search._sweep, []
 
     def interrupted(self, *args, **options):
         calls.append(1)
         if len(calls) > 12:  # after 8 sweeps of the burn-in
             raise KeyboardInterrupt
-        return sweeps(self, *args, **options)
+        return sweep(self, *args, **options)
 
-    monkeypatch.setattr(Search, "_sweeps", interrupted)
+    monkeypatch.setattr(Search, "_sweep", interrupted)
     with pytest.warns(InterruptedWarning, match="Ctrl-C ended the fit early"):
         found = fitted(X, Y, tol=1e-5)
     assert found.coef_.shape == (1, 3)

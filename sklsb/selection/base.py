@@ -1,6 +1,7 @@
 """What the estimators share: parameters, the run of the chains, results by column."""
 
 import numbers
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -45,6 +46,7 @@ _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
 # Fewest draws with a column for an interval of its coefficient, 95 % of them.
 _FEWEST_DRAWS, _INTERVAL = 40, (0.025, 0.975)
+_ODDS = {"odds_ratio": "if_included", "odds_ratio_low": "low", "odds_ratio_high": "high"}
 # Warn if among the first columns, with so many entries, some as correlated as this share a
 # probability: that of any of them is above 1/2, and by so much above that of each.
 _N_COMPARED, _MOST_ENTRIES, _SAME, _MORE = 1000, 1 << 24, 0.995, 0.1
@@ -272,14 +274,12 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         self.coef_sd_[free] = np.sqrt(np.maximum(square - mean**2, 0.0)) * unit
         self.coef_conditional_[free] = np.where(sums.share[own] > 0, conditional, 0.0) * unit
         self.positive_probability_[free] = sign
-        spent: dict[Model, float] = {}
-        log_p: dict[Model, float] = {}
+        spent, log_p = defaultdict[Model, float](float), dict[Model, float]()
         for chain in chains:
             table = chain.models
             for i in np.flatnonzero(table.key):
                 members = tuple(sorted(table.units[i, : table.size[i]].tolist()))
-                time = table.time[i] / sums.total[places.TIME]
-                spent[members] = spent.get(members, 0.0) + time
+                spent[members] += table.time[i] / sums.total[places.TIME]
                 log_p[members] = table.log_p[i]
         order = sorted(spent, key=lambda m: (-spent[m], m))[:_N_MODELS]
         self.models_ = [
@@ -414,28 +414,25 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         """
         check_is_fitted(self)
         unit = self.scale_ if standardized else 1.0
-        middle, (low, high) = self.coef_conditional_ * unit, self._intervals() * unit
-        attrs, odds = {}, {}
-        if is_classifier(self):
-            attrs = {"class": self.classes_.tolist()[1]}
-            with np.errstate(over="ignore"):
-                odds = {"odds_ratio": np.exp(middle)}
-                odds |= {"odds_ratio_low": np.exp(low), "odds_ratio_high": np.exp(high)}
+        low, high = self._intervals() * unit
         frame = pd.DataFrame(
             {
                 "probability": self.inclusion_probabilities_,
                 "mcse": self.inclusion_mcse_,
                 "mean": self.coef_.ravel() * unit,
                 "sd": self.coef_sd_ * unit,
-                "if_included": middle,
+                "if_included": self.coef_conditional_ * unit,
                 "low": low,
                 "high": high,
                 "positive": self.positive_probability_,
-                **odds,
             },
             index=pd.Index(self._names(), name="feature"),
         )
-        frame.attrs.update(attrs)
+        if is_classifier(self):
+            frame.attrs["class"] = self.classes_.tolist()[1]
+            with np.errstate(over="ignore"):
+                for name, of in _ODDS.items():
+                    frame[name] = np.exp(frame[of])
         return frame.sort_values("probability", ascending=False, kind="stable")
 
     def _intervals(self) -> Array:

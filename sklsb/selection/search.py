@@ -109,11 +109,11 @@ class Search:
 
     # ------------------------------------------------------------- work in parallel
 
-    def _sweeps(self, plan: Plan, n: int, most_jumps: int = 0) -> Array:
-        """Let every chain make n sweeps; return the totals, (n_chains, N_TOTALS)."""
+    def _sweep(self, plan: Plan, most_jumps: int = 0) -> Array:
+        """Let every chain make a sweep; return the totals, (n_chains, N_TOTALS)."""
 
         def work(chain: Chain) -> Array:
-            return np.sum([chain.sweep(plan, most_jumps) for _ in range(n)], axis=0)
+            return chain.sweep(plan, most_jumps)
 
         if self.n_jobs == 1:
             found = np.array([work(chain) for chain in self.chains])
@@ -170,7 +170,7 @@ class Search:
         wanted = self._jumps(plan)
         for i in range(self.kind.pace.burn_in):
             self._forget()
-            totals = self._sweeps(plan, 1, most_jumps=4 * wanted)
+            totals = self._sweep(plan, most_jumps=4 * wanted)
             plan = replace(plan, time=self._time(plan, totals, wanted))
             if plan.n_rest and i >= 1:
                 share = np.nan_to_num(self._estimate().share)
@@ -218,7 +218,7 @@ class Search:
         # Time is weighted: then the time is that of the process.
         for _ in range(1 if plan.n_rest else 2):
             self._forget()
-            jumps = self._sweeps(plan, 1, most_jumps=20 * wanted)[:, names.JUMPS].sum()
+            jumps = self._sweep(plan, most_jumps=20 * wanted)[:, names.JUMPS].sum()
             n_windows = len(self.chains) * plan.n_windows(self.problem.n_free)
             factor = wanted * n_windows / max(jumps, 1.0)
             plan = replace(plan, time=plan.time * float(np.clip(factor, 0.02, 50.0)))
@@ -240,12 +240,9 @@ class Search:
                     self.plan = self.tempered(self.plan, power)
                 self.run(self.plan, tol, end)
             except KeyboardInterrupt:
-                if self._n_batches() < 2:
+                if any(chain.batches.begun.shape[1] < 2 for chain in self.chains):
                     raise
                 self.interrupted = True
-
-    def _n_batches(self) -> int:
-        return min(chain.batches.begun.shape[1] for chain in self.chains)
 
     def run(self, plan: Plan, tol: float, end: float | None) -> None:
         """Run until the largest error is at most ``tol`` and chains agree, or until time ``end``.
@@ -259,7 +256,7 @@ class Search:
             n = max(_FEWEST_PART_BATCHES, -(-_FEWEST_JUMPS // by_sweep))
         while True:
             for _ in range(n):
-                self._sweeps(plan, 1)
+                self._sweep(plan)
                 late = end is not None and time.monotonic() > end
                 if late or (end is None and self.work - before > most > 0.0):
                     break
