@@ -240,16 +240,12 @@ def graph(
         shown = p[np.arange(target.n_sites), last]
         value = [values[i][k] for i, k in enumerate(last)]
         same = len({*value}) == 1
-        scale = colors.Normalize(0.0, 1.0)
-        shade = colormaps["YlOrRd"](0.75 * scale(shown))
         light = colormaps["YlOrRd"](np.linspace(0, 0.75))
-        key = ScalarMappable(scale, colors.LinearSegmentedColormap.from_list("", light))
-        ax.figure.colorbar(
-            key,
-            ax=ax,
-            label=f"probability of {value[0] if same else 'the value shown'}",
-            shrink=0.6,
-        )
+        hues = colors.LinearSegmentedColormap.from_list("", light)
+        key = ScalarMappable(colors.Normalize(0.0, 1.0), hues)
+        shade = key.to_rgba(shown)
+        label = f"probability of {value[0] if same else 'the value shown'}"
+        ax.figure.colorbar(key, ax=ax, label=label, shrink=0.6)
     seen = {*target.observed_sites.tolist()}
     nx.draw_networkx_nodes(
         made,
@@ -261,10 +257,10 @@ def graph(
         linewidths=[2.5 if i in seen else 0.6 for i in made],
     )
     if size > _LEAST_NAMED:
-        labels = {i: re.sub("[ _]+", "\n", _label(name)) for i, name in enumerate(target.names)}
-        if marginals is not None and not same:
-            labels = {i: f"{label}:\n{value[i]}" for i, label in labels.items()}
-        for i, label in labels.items():
+        for i, name in enumerate(target.names):
+            label = re.sub("[ _]+", "\n", _label(name))
+            if marginals is not None and not same:
+                label += f":\n{value[i]}"
             longest = max(map(len, label.split("\n")))
             small = min(8.0, size / (0.57 * longest))  # so that it fits
             nx.draw_networkx_labels(made, places, {i: label}, ax=ax, font_size=small)

@@ -190,13 +190,8 @@ class BalancingFunction(ABC):
             if type(fixed) is not type(self):
                 h = fixed.even_part(u) - fixed.even_part(0.0)
                 ax.plot(u, h, color="0.6", linestyle=style, linewidth=1.2, label=name)
-        ax.plot(
-            u,
-            self.even_part(u) - self.even_part(0.0),
-            color="C3",
-            linewidth=2.2,
-            label=label or type(self).__name__.lower(),
-        )
+        h, label = self.even_part(u) - self.even_part(0.0), label or type(self).__name__.lower()
+        ax.plot(u, h, color="C3", linewidth=2.2, label=label)
         ax.set(xlabel="u = log p(x') / p(x)", ylabel="even part of log g")
         ax.legend(frameon=False)
         return ax

@@ -106,14 +106,13 @@ def draws_dataset(
 
 def stats_dataset(stats: dict[str, NDArray[Any]], first_draw: int = 0) -> xr.Dataset:
     """Label statistics of shape (n_chains, n_draws, ...), with generated names of further dims."""
-    variables, coords = {}, {}
+    variables, coords = {}, dict[str, Any]()
     for name, values in stats.items():
-        extra = [f"{name}_dim_{k}" for k in range(values.ndim - 2)]
+        n_chains, n_draws, *sizes = values.shape
+        extra = [f"{name}_dim_{k}" for k in range(len(sizes))]
         variables[name] = (("chain", "draw", *extra), values)
-        coords.update(
-            {dim: np.arange(size) for dim, size in zip(extra, values.shape[2:], strict=True)}
-        )
-        coords.update(_coords(values.shape[0], values.shape[1], first_draw))
+        coords |= dict(zip(extra, map(np.arange, sizes), strict=True))
+        coords |= _coords(n_chains, n_draws, first_draw)
     return xr.Dataset(variables, coords=coords)
 
 

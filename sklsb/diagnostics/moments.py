@@ -48,7 +48,10 @@ class Moments(ByValue):
         # If a variable could have changed but never did, its error is unknown.
         stuck = ((p == 0) | (p == 1)).all(axis=1) & (target.n_possible > 1)
         of_batches = batch_errors(by_batch)
-        of_p = self._marginal_errors(p, of_batches)
+        # At most as many as draws: batches know nothing of draws that do not fill one.
+        of_p = marginal_errors(p, of_batches, len(self.sums) * self.n_draws)
+        unknown = np.where(target.n_possible > 1, np.nan, 0.0)[:, np.newaxis]
+        of_p = np.where(self.has, np.where((p > 0) & (p < 1), of_p, unknown), 0.0)
         found = {"p": (p, of_p)}
         # Few visits widen errors of means as much as errors of the values.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,11 +75,3 @@ class Moments(ByValue):
             result["pair_moment_mcse"] = (dims, errors.reshape(shape))
             result.coords.update({again[dim]: values for dim, values in target.coords.items()})
         return result
-
-    def _marginal_errors(self, p: Array, of_batches: Array) -> Array:
-        """Return errors as in `diagnostics.marginals`, with the effective size by batches."""
-        # At most as many as draws: batches know nothing of draws that do not fill one.
-        errors = marginal_errors(p, of_batches, len(self.sums) * self.n_draws)
-        unknown = np.where(self.target.n_possible > 1, np.nan, 0.0)[:, np.newaxis]
-        errors = np.where((p > 0) & (p < 1), errors, unknown)
-        return np.where(self.has, errors, 0.0)
