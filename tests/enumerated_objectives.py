@@ -186,7 +186,7 @@ def _found_objectives(
     chains = probe(x)
     found["flux"] = _found_flux(rule, none, chains)
     found["flow"] = _found_flux(rule, weight, chains)
-    value, gradient = Flux(chains, function, "global_flux")._global(rule.table)
+    value, gradient = Flux(chains, function, "global_flux")._value(rule.table)
     found["global_flux"] = np.array([value]), gradient[None], np.zeros(1)
     expect_equal(chains.chains.x, x, "the states, which a flux objective must leave")
     return found
@@ -230,7 +230,7 @@ def check_objectives(function: BalancingFunction, target: Target, eta: float = 0
     found = _found_objectives(function, target, log_omega, eta, weight)
     expected = _objectives(rule, enumerated, log_omega, eta, weight)
     ends = np.cumsum([values.size for values in expected.values()])[:-1]
-    numeric = np.split(_numeric_gradient(by_definition, table, step), ends)
+    numeric = np.split(_numeric_gradient(by_definition, table), ends)
     slope = (by_definition(table, eta + step) - by_definition(table, eta - step)) / (2 * step)
     for (name, values), by_knots, slopes in zip(
         expected.items(), numeric, np.split(slope, ends), strict=True
