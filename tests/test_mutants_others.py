@@ -113,6 +113,12 @@ def check_stamps(package):
     assert not changed_by("targets.rbm"), "an edit of another target leaves it"
 
 
+def check_names_set(package):
+    tests = anew("test_words")
+    tests.test_names_that_are_none_are_not_set("LSBSampler().n_chain")
+    tests.test_names_that_may_be_set()
+
+
 def check_words(package):
     with pytest.raises(TypeError) as caught:
         package.LSBSampler(seed=0)
@@ -308,6 +314,20 @@ MUTANTS = {
         "for ours, theirs in _WORDS if word not in theirs]",
         check_words,
         "the word to use here",
+    ),
+    "names that are none are set": Mutant(
+        "_words.py",
+        "if outside and (advice := _advice(name, names, sentences=True)):",
+        "if False and (advice := _advice(name, names, sentences=True)):",
+        check_names_set,
+        ".",
+    ),
+    "notes are refused": Mutant(
+        "_words.py",
+        "if outside and (advice := _advice(name, names, sentences=True)):",
+        "if outside and (advice := [name]):",
+        check_names_set,
+        ".",
     ),
     "segments of no transition": Mutant(
         "_system/progress.py",

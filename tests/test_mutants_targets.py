@@ -229,6 +229,12 @@ def check_lookup(package):
     tests.test_what_is_no_name_is_refused_with_all_names(tests.GRADES, True)
 
 
+def check_labels_of_xarray(package):
+    tests = anew("test_names")
+    tests.test_labels_of_xarray_are_names()
+    tests.test_states_with_labels_of_others_are_refused()
+
+
 def check_labels(package):
     try:
         anew("test_names").test_labels_of_pandas_are_names()
@@ -544,6 +550,20 @@ MUTANTS = {
         "found = self._by_text.get(_text(given), [])",
         "found = [given] if type(given) is int else []",
         check_lookup,
+        ".",
+    ),
+    "labels of xarray that are not read": Mutant(
+        NAMES,
+        "return given.to_pandas() if labelled and",
+        "return given if labelled and",
+        check_labels_of_xarray,
+        ".",
+    ),
+    "labels of others taken by position": Mutant(
+        NAMES,
+        "elif own != wanted and [*range(len(own))] not in (own, wanted):",
+        "elif False:",
+        check_labels_of_xarray,
         ".",
     ),
     "a Series in its own order": Mutant(
