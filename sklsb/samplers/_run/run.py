@@ -89,7 +89,7 @@ class Run(DrawWarnings):
     _not_in_files = ("sample_stats",)
     reference: Reference | None
     watch: Watch | None = None  # of the call under way
-    unpickled = False  # until log p was compared with what it was
+    unpickled: bool  # until log p was compared with what it was
     probes: tuple[States, NDArray[np.float64]] | None
 
     def __init__(
@@ -100,7 +100,7 @@ class Run(DrawWarnings):
         starts: Starts,
         fitted: dict[str, Any],
     ) -> None:
-        self.algorithm, self.target = algorithm, algorithm.target
+        self.algorithm, self.target, self.unpickled = algorithm, algorithm.target, False
         self.ensemble, self.last_log_prob = ensemble, last_log_prob
         given = algorithm.params.get_params(deep=False)
         self.settings = {name: repr(value) for name, value in given.items()}
