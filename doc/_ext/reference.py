@@ -7,7 +7,6 @@ import pathlib
 import re
 
 import sklsb
-from sklsb.targets.base import _FOR_AUTHORS
 
 _ELSEWHERE = re.compile(r"    As in `([\w.]+)`(\.|, by column\.)")
 _PAGE = re.compile(r'([Pp]ages?) "([^"]+)"')
@@ -81,7 +80,7 @@ def tabulate(app, what, name, obj, options, lines):
         return
     hidden = {*app.config.autodoc_default_options["exclude-members"].split(", "), "get_params"}
     if obj is not sklsb.Target:
-        hidden |= {*filter(_FOR_AUTHORS.fullmatch, dir(obj))}
+        hidden |= {*sklsb.Target._for_authors}
     found = [
         method
         for cls in obj.__mro__

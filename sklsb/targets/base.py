@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -70,13 +69,6 @@ def no_gradient(target: Target) -> TypeError:
 SYMMETRIES = ("cycle", "reverse")
 
 
-# What those who write targets need, and Tab need not show.
-_FOR_AUTHORS = re.compile(
-    "draw_state|draw_state_given|guard|n_possible|n_possible_given|observing|offers|ratio_cost|"
-    "rounding|scattered_state|site_view|view|weighted"
-)
-
-
 class Target(Worded, ABC):
     """A distribution on a product of finite sets, known up to a constant.
 
@@ -127,6 +119,11 @@ class Target(Worded, ABC):
     _is_single: bool = False  # whether log p is computed in single precision
     _children: tuple[int, ...] | None = None  # of each factor, the variable whose table it is
     _unsure: frozenset[Any] = frozenset()  # variables whose values pandas may have ordered
+    # What those who write targets need, and Tab need not show.
+    _for_authors = (
+        *("draw_state", "draw_state_given", "guard", "n_possible", "n_possible_given", "observing"),
+        *("offers", "ratio_cost", "rounding", "scattered_state", "site_view", "view", "weighted"),
+    )
 
     def __setattr__(self, name: str, value: Any) -> None:
         before: Any = vars(self).get(name)
@@ -136,7 +133,7 @@ class Target(Worded, ABC):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return [name for name in object.__dir__(self) if not _FOR_AUTHORS.fullmatch(name)]
+        return [name for name in object.__dir__(self) if name not in self._for_authors]
 
     def _look(self, again: bool = False) -> None:
         """Raise or warn if the user's function is no log-density, or no more if ``again``."""
