@@ -41,7 +41,4 @@ def ctrl_c():
 @pytest.fixture
 def one_segment(monkeypatch):
     """Make the first transitions of a call in one segment, whatever their cost may be."""
-    from sklsb._system.progress import segments
-    from sklsb.ensembles import base
-
-    monkeypatch.setattr(base, "segments", lambda n, _, most: segments(n, False, most))
+    monkeypatch.setattr("sklsb.targets.offers.Offers.may_be_slow", False)

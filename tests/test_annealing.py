@@ -119,7 +119,7 @@ def test_seeds(monkeypatch):
     runs = [anneal(target, n_sweeps=20, n_chains=n, random_state=0) for n in (4, 4, 2)]
     assert runs[0].identical(runs[1])
     assert runs[0].isel(chain=slice(2)).identical(runs[2])
-    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)  # calls of one sweep
+    monkeypatch.setattr("sklsb.ensembles.base._SEGMENT_SECONDS", 1e-9)  # calls of one sweep
     assert runs[0].identical(anneal(target, n_sweeps=20, random_state=0))
 
 

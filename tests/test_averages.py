@@ -116,7 +116,7 @@ def test_they_are_the_mean_over_the_very_draws(case, monkeypatch):
     one = fitted(sampler, target)
     other = pickle.loads(pickle.dumps(one))
     draws = one.sample(150, thin=2)
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 7)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 7)
     found = other.sample(150, thin=2, record="marginals")
     x = draws["x"].values.reshape(-1, target.n_sites)
     wanted = np.mean([conditional(target, row) for row in x], axis=0)
@@ -158,7 +158,7 @@ def test_however_the_work_is_divided(monkeypatch):
     sampler = fitted(GibbsSampler("random"), target)
     copies = [copy.copy(sampler) for _ in range(4)]
     whole = copies[0].sample(700, record="marginals")
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 13)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 13)
     parts = copies[1].set_params(n_jobs=2).sample(700, record="marginals")
     assert whole.drop_attrs().identical(parts.drop_attrs())
     # As if a kernel did not do it, in pieces: within rounding.

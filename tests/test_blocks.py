@@ -19,7 +19,7 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.run import Drawing
 from sklsb.diagnostics.tally import RareValue, chance_of_difference
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exact.elimination.blocks import Pool, Whole, choose_blocks
+from sklsb.exact.elimination.blocks import BlockPool, Whole, choose_blocks
 from sklsb.exact.elimination.engine import Elimination, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, mixture
 from sklsb.exact.elimination.passes import Passes
@@ -71,7 +71,7 @@ TARGETS = {
 
 def pool_of(target, log2_size):
     struck = strike(target)
-    return Pool(struck, choose_blocks(struck, log2_size))
+    return BlockPool(struck, choose_blocks(struck, log2_size))
 
 
 def whole_of(target, n_chains, **limits):
@@ -132,7 +132,7 @@ def check_conditionals(target, pool, states):
 def test_every_variable_is_in_some_block_and_tables_are_small(log2_size):
     target = Ising.lattice(np.zeros((6, 6)), 1.0)
     struck = strike(target)
-    pool = Pool(struck, choose_blocks(struck, log2_size))
+    pool = BlockPool(struck, choose_blocks(struck, log2_size))
     assert {int(i) for block in pool.blocks for i in block} == set(range(36))
     for passes in pool._passes:
         tables = passes.plan.buckets.message_size * passes.plan.buckets.k

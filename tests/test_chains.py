@@ -281,8 +281,8 @@ def test_a_statistic_never_sees_nothing(grid, monkeypatch):
 
 
 def test_record_holds_few_states_at_a_time(monkeypatch):
-    # The point of record: however many draws, and whatever the number of sites.
-    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e9)  # however slow the machine
+    # The point of record: however many draws and sites, and however slow the machine.
+    monkeypatch.setattr("sklsb.ensembles.base._SEGMENT_SECONDS", 1e9)
     target = Ising(sp.csr_array((10_000, 10_000)), 0.5)
     sampler = fitted(target, n_chains=1, n_burn_in=5)
     largest = []

@@ -78,8 +78,8 @@ def cut_off(monkeypatch, at):
 
 def often(monkeypatch):
     """Write whenever that is possible, and often."""
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 16)
-    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 16)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 16)
+    monkeypatch.setattr("sklsb.ensembles.base.next_segment", lambda *_: 16)
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "SHARE", 1e9)
 

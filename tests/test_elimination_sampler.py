@@ -190,7 +190,7 @@ def test_bad_states_are_told_before_the_work(target, monkeypatch):
 def test_ctrl_c_keeps_what_is_finished(target, memory, monkeypatch, ctrl_c):
     expected = draws(make(memory).fit(target), 3000)
     sampler = make(memory).fit(target)
-    monkeypatch.setattr("sklsb._system.progress._SEGMENT_SECONDS", 1e-9)
+    monkeypatch.setattr("sklsb.ensembles.base._SEGMENT_SECONDS", 1e-9)
     seen = []
     run = sampler.run_.ensemble.run
 

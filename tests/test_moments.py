@@ -25,7 +25,7 @@ def chains(target, sampler=GibbsSampler, **params):
 @pytest.mark.parametrize("target", [TARGET, MIXED, Ising.lattice(np.zeros((2, 3)), 0.1)])
 def test_they_are_those_of_the_draws(target, monkeypatch):
     draws = chains(target, EliminationSampler).sample(1000)
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 7)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 7)
     sampler = chains(target, EliminationSampler)
     found = sampler.sample(1000, record="moments")
     x = draws["x"].values.reshape(-1, target.n_sites).astype(float)

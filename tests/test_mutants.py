@@ -347,7 +347,7 @@ def check_conditionals(package):
     blocks, reduce = (inside(package, f"exact.elimination.{name}") for name in ("blocks", "reduce"))
     states, p = enumerated(package, target)
     for block in ([1, 0], [3, 2]):
-        pool = blocks.Pool(reduce.strike(target), [block])
+        pool = blocks.BlockPool(reduce.strike(target), [block])
         rest = np.setdiff1d(np.arange(4), block)
         for x in states[p > 0][::5]:
             mine = p * (states[:, rest] == x[rest]).all(axis=1)
@@ -1231,8 +1231,8 @@ MUTANTS = {
     ),
     "lp without the constant of the couplings": Mutant(
         SAMPLING,
-        "stats[:, :, 0] += target.constant",
-        "stats[:, :, 0] += 1.0",
+        "segment.lp[:] += target.constant",
+        "segment.lp[:] += 1.0",
         check_sampler,
         "lp of the sample stats",
     ),

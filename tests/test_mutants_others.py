@@ -125,11 +125,15 @@ def check_words(package):
     assert "'random_state'" in str(caught.value), "the word to use here"
 
 
+def check_segments(package):
+    segments = inside(package, "ensembles.base")
+    assert segments.next_segment(64, 64, 1.0) == 6, "a tenth of a second"
+    assert segments.next_segment(64, 64, 0.0) == 256, "at most four times as long"
+    assert segments.next_segment(64, 1, 60.0) == 1, "a segment has a transition"
+
+
 def check_progress(package):
     progress = inside(package, "_system.progress")
-    assert progress.next_segment(64, 64, 1.0) == 6, "a tenth of a second"
-    assert progress.next_segment(64, 64, 0.0) == 256, "at most four times as long"
-    assert progress.next_segment(64, 1, 60.0) == 1, "a segment has a transition"
     now = SimpleNamespace(seconds=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now.seconds))
@@ -330,10 +334,10 @@ MUTANTS = {
         ".",
     ),
     "segments of no transition": Mutant(
-        "_system/progress.py",
+        "ensembles/base.py",
         "return max(1, min(4 * segment,",
         "return max(0, min(4 * segment,",
-        check_progress,
+        check_segments,
         "has a transition",
     ),
     "seconds of nested phases counted twice": Mutant(

@@ -651,11 +651,15 @@ MUTANTS = {
     ),
     # When to stop
     "rules asked by the draws of the call": Mutant(
-        WATCH, "return at - self._first", "return at", check_stopping, "counted since fit"
+        WATCH,
+        "self._from(max(1, self.first))",
+        "self.first + self._from(1)",
+        check_stopping,
+        "counted since fit",
     ),
     "counts that go on while they are looked at": Mutant(
         WATCH,
-        "            counters = self.counters.copy()\n",
+        "            counters = copy.deepcopy(self.counters)\n",
         "            counters = self.counters\n",
         check_inspect,
         ".",
@@ -768,8 +772,8 @@ MUTANTS = {
     ),
     "moments of lp without its constant": Mutant(
         SAMPLE,
-        "stats[:, :, 0] += target.constant\n",
-        "stats[:, :, 0] += 0.0\n",
+        "segment.lp[:] += target.constant\n",
+        "segment.lp[:] += 0.0\n",
         check_constant,
         "the mean of lp",
     ),
@@ -796,7 +800,7 @@ MUTANTS = {
     ),
     "chunks without draws": Mutant(
         SAMPLE,
-        "                    if stats.shape[1]:\n",
+        "                    if segment.lp.size:\n",
         "                    if True:\n",
         check_observer,
         "chunks have draws",

@@ -71,8 +71,8 @@ def check_draws(package):
     chains = [sampler.run_.ensemble.copy() for _ in range(2)]
     wanted = draws.draw(chains[0], 6, 3)
     with pytest.MonkeyPatch.context() as patch:
-        base = inside(package, "ensembles.base")
-        patch.setattr(base, "MOST_NUMBERS", 4 * sampler.run_.ensemble.n_numbers)
+        segments = inside(package, "ensembles.base")
+        patch.setattr(segments, "MOST_NUMBERS", 4 * sampler.run_.ensemble.n_numbers)
         found = draws.draw(chains[1], 6, 3)
     assert np.array_equal(found[0], wanted[0]), "states in parts"
     assert np.array_equal(found[1], wanted[1], equal_nan=True), "lp in parts"
@@ -117,16 +117,16 @@ MUTANTS = {
         "one mode",
     ),
     "all parts of draws in one place": Mutant(
-        "trials/draws.py",
-        "begin, end = end, end + part.shape[1]",
-        "begin, end = 0, part.shape[1]",
+        "ensembles/base.py",
+        "return slice(self.drawing.at - self.lp.shape[1], self.drawing.at)",
+        "return slice(0, self.lp.shape[1])",
         check_draws,
         "in parts",
     ),
     "transitions before a segment not counted": Mutant(
         "ensembles/base.py",
-        "            drawing = drawing.after(size)\n",
-        "",
+        "here, drawing = slice(at, at + number), drawing.after(size)",
+        "here, drawing = slice(at, at + number), drawing._replace(at=drawing.at + number)",
         check_draws,
         "in parts",
     ),

@@ -64,7 +64,7 @@ class Spy(Observer):
 @pytest.mark.parametrize("thin", [1, 3])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_an_observer_of_ones_own_sees_the_draws(name, thin, monkeypatch):
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 13)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 13)
     sampler = copy.copy(SAMPLERS[name]).fit(example())
     memory = copy.copy(sampler)
     draws = memory.sample(400, thin=thin)

@@ -11,8 +11,10 @@ import pytest
 from numba.core import event
 
 from sklsb import GibbsSampler, Ising, LSBSampler
+from sklsb._kernels.run import Drawing
 from sklsb._system import progress as _progress
 from sklsb._system.progress import Clock, Progress, Told, tick
+from sklsb.ensembles.base import Segment
 from sklsb.samplers._run.watch import Watch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
@@ -147,19 +149,22 @@ def test_columns():
     seen = Watch((), sampler.run_.ensemble, 40, 1, verbose=1)
     values = np.stack([stats["lp"].values - MODEL.constant, stats["acceptance_rate"].values], 2)
     values[0, 3, 1] = np.nan  # no locally balanced step since the draw before
-    seen.add(40, draws["x"].values.reshape(20, 40, -1), values)
+    x = draws["x"].values.reshape(20, 40, -1)
+    seen.add(Segment(40, x, values, Drawing(1, at=80)))
+    shown = seen.columns
     lp, rate = float(draws["lp"].mean()), np.nanmean(values[:, :, 1], axis=1)
-    assert seen.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]
-    rows = seen.rows()
+    assert shown.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]
+    rows = shown.rows()
     assert rows[0] == f"  chain 0: acceptance {rate[0]:.2f}, lp {float(draws['lp'][0].mean()):.6g}"
     assert rows[-1] == "  and 4 more chains"
     assert len(rows) == 17
-    assert seen.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]  # nothing new
+    # Nothing new:
+    assert shown.columns() == [f"acceptance {rate.mean():.2f}", f"lp {lp:.6g}"]
     sampler.sample(300)
     r_hat = float(sampler.disagreement_["r_hat"].max())
-    assert seen.columns(last=True)[-1].startswith(("R-hat 1.", "R-hat 0."))
+    assert shown.columns(last=True)[-1].startswith(("R-hat 1.", "R-hat 0."))
     worst = max(r_hat, float(sampler.disagreement_["r_hat_lp"]))
-    assert seen.columns(last=True)[-1] == f"R-hat {worst:.3f}"
+    assert shown.columns(last=True)[-1] == f"R-hat {worst:.3f}"
 
 
 def phase(clock):

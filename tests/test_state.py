@@ -16,7 +16,7 @@ from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.run import Drawing
 from sklsb.balancing import Barker, Max
-from sklsb.diagnostics.tally import Counters
+from sklsb.ensembles.base import Counters
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams, spawn
@@ -233,14 +233,14 @@ def test_what_a_state_holds():
     state = sampler.run_.ensemble.state()
     assert isinstance(state, ChainState)
     tally = state.counters.tally
-    wanted = Counters(Drawing(3), n_draws=4, n_transitions=12, tally=tally)
+    wanted = Counters(Drawing(3, at=4), n_transitions=12, tally=tally)
     assert content(state.counters) == content(wanted)
     assert tally.n_draws == 4
     common = {"moved", "evaluations", "acceptance", "refusable"}
     assert set(state.arrays) == common | {"last", "second.last", "second.first.offset"}
     assert set(fitted("chromatic").run_.ensemble.state().arrays) == common
     assert len(pickle.dumps(state)) < 20_000 + 2 * len(pickle.dumps(state.rule))
-    other = state.copy()
+    other = copy.deepcopy(state)
     other.x[:] = 0
     other.arrays["last"][:] = 7
     other.counters.begin()
@@ -262,7 +262,7 @@ def test_any_division_into_calls_and_segments(name, monkeypatch):
     whole = fitted(name)
     parts = fitted(name)
     x = quietly(whole, 60, thin=2)["x"].values
-    monkeypatch.setattr("sklsb._system.progress.FIRST_SEGMENT", 1)
+    monkeypatch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", 1)
     found = [quietly(parts, n, thin=2)["x"].values for n in (1, 0, 30, 29)]
     np.testing.assert_array_equal(np.concatenate(found, axis=1), x)
     assert everything(parts.run_.ensemble.state())[3] == everything(whole.run_.ensemble.state())[3]
@@ -298,8 +298,8 @@ def interrupted_after(monkeypatch, n_segments, size):
 
     with monkeypatch.context() as patch:
         patch.setattr(_run, "deferred_interrupt", deferred)
-        patch.setattr("sklsb._system.progress.FIRST_SEGMENT", size)
-        patch.setattr("sklsb._system.progress.next_segment", lambda *_: size)
+        patch.setattr("sklsb.ensembles.base.FIRST_SEGMENT", size)
+        patch.setattr("sklsb.ensembles.base.next_segment", lambda *_: size)
         yield
 
 
@@ -315,7 +315,7 @@ def test_the_rest_of_a_draw_is_made_by_whoever_goes_on(name, monkeypatch):
     assert "returning 3 of 12 draws per chain" in str(told[0].message)
     np.testing.assert_array_equal(first["x"], wanted["x"][:, :3])
     counters = sampler.run_.ensemble.counters
-    assert (counters.drawing, counters.n_draws) == ((5, 3, 0), 3)
+    assert counters.drawing == (5, 3, 3)  # of 5 transitions 3 are made, after 3 draws
     copies = [fork(sampler) for fork in FORKS.values()]
     other = copy.copy(sampler)
     for one in (sampler, *copies):

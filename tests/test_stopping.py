@@ -33,6 +33,13 @@ def chains(target=TARGET, sampler=GibbsSampler, **params):
     return sampler(**{"n_chains": 2, "random_state": 0} | given | params).fit(target)
 
 
+def so_far(sampler):
+    """The state of a run between two calls."""
+    counters = sampler.run_.ensemble.counters
+    total = counters.n_draws, counters.n_transitions
+    return RunSoFar(TARGET, counters.tally, 0, 0.0, *total)
+
+
 def by_number(n):
     """A rule of one's own, and the numbers of draws that it was asked at."""
     asked = []
@@ -52,7 +59,7 @@ def test_the_same_draws_however_they_are_made(monkeypatch, tmp_path):
     assert first.attrs["stopped_by"] == repr(RULE)
     assert first.equals(whole.isel(draw=slice(0, n)))
     assert "stopped_by" not in whole.attrs
-    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 7)
+    monkeypatch.setattr("sklsb.ensembles.base.next_segment", lambda *_: 7)
     sampler = chains(n_jobs=2)
     assert sampler.sample(4000, thin=3, stop=[Seconds(900), RULE]).equals(first)
     # What there is is enough for the next call; without the rule it goes on.
@@ -131,7 +138,7 @@ def test_what_a_rule_sees():
         return True
 
     assert sampler.sample(500, stop=rule).sizes["draw"] == 28
-    few = RunSoFar(TARGET, chains().run_.ensemble.counters, 0, 0.0)
+    few = so_far(chains())
     assert few.disagreement is None
     assert np.isnan([few.ess, few.r_hat]).all()
     assert not EffectiveSampleSize(1)(few)
@@ -221,7 +228,7 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("sampler", [GibbsSampler, ParallelTempering])
 def test_a_run_is_looked_at_from_another_thread(sampler, monkeypatch):
-    monkeypatch.setattr("sklsb._system.progress.next_segment", lambda *_: 5)
+    monkeypatch.setattr("sklsb.ensembles.base.next_segment", lambda *_: 5)
     settings = {"n_burn_in": 64, "n_chains": 2}
     made, alone = chains(sampler=sampler, **settings), chains(sampler=sampler, **settings)
     with pytest.raises(RuntimeError, match="No draws are being made; call inspect while sample"):
@@ -266,7 +273,7 @@ def test_a_run_is_looked_at_from_another_thread(sampler, monkeypatch):
     last = looks[-1]
     again = chains(sampler=sampler, **settings)
     again.sample(last.total_draws)
-    then = RunSoFar(TARGET, again.run_.ensemble.counters, 0, 0.0)
+    then = so_far(again)
     assert (then.r_hat, then.ess) == (last.r_hat, last.ess)
 
 
@@ -279,5 +286,5 @@ def test_there_is_nothing_to_see_of_a_call_that_failed():
         sampler.sample(10, record={"f": fail})
     with pytest.raises(RuntimeError, match="No draws"):
         sampler.inspect()
-    few = RunSoFar(TARGET, sampler.run_.ensemble.counters, 0, 0.0)
+    few = so_far(sampler)
     assert repr(few) == "<RunSoFar: 0 of 0 draws per chain in 0 s, nan per second>"

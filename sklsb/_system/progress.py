@@ -15,39 +15,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+import numpy as np
 from numba.core import event
+from numpy.typing import NDArray
 
-# Transitions of the first segment, and seconds that later ones should take.
-FIRST_SEGMENT = 64
-_SEGMENT_SECONDS = 0.1
+Array = NDArray[np.float64]
+
 # Seconds between two versions of a bar; before the first line in a file, and between later ones.
 _PAUSE, _FIRST_PAUSE, _LATER_PAUSE = 0.1, 2.0, 10.0
 # Of a phase that lasts for long, the share that may pass between two lines in a file.
 _SHARE = 1 / 30
+# R-hat takes at most one part in this many of the time.
+_R_HAT_SHARE = 50
+# Columns of statistics; most chains with a line of their own.
+_MEANS, _MOST_ROWS = {"acceptance_rate": "acceptance {:.2f}", "lp": "lp {:.6g}"}, 16
 # Width of the line that a notebook keeps.
 _COLUMNS = 100
 # From this count on, units have prefixes.
 _MANY = 10_000
-
-
-def next_segment(segment: int, size: int, seconds: float) -> int:
-    """Return the transitions of the next segment, about a tenth of a second."""
-    return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
-
-
-def segments(n: int, slow: bool, most: Callable[[], int] = lambda: sys.maxsize) -> Iterator[int]:
-    """Yield numbers of transitions that take about a tenth of a second, n in all.
-
-    Each is at most ``most()``; 0 ends them. The first is one transition if that may be ``slow``.
-    """
-    segment = 1 if slow else FIRST_SEGMENT
-    while (size := min(segment, n, most())) > 0:
-        began = time.perf_counter()
-        yield size
-        n -= size
-        segment = next_segment(segment, size, time.perf_counter() - began)
 
 
 class _Log:
@@ -130,14 +117,50 @@ def tick(n_values: int = 0) -> None:
         _SHOWN[-1].tick(n_values)
 
 
-class Columns(Protocol):
-    """More that a bar shows."""
+class Columns:
+    """More that a bar of draws shows: means of statistics since then, and the worst R-hat.
+
+    ``names`` are those of statistics; ``constant`` is missing in lp, and ``r_hat`` measures R-hat.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], n_chains: int, constant: float, r_hat: Callable[[], float]
+    ):
+        self._places = [(text, names.index(n)) for n, text in _MEANS.items() if n in names]
+        self._constant, self._measured = np.where([n == "lp" for n in names], constant, 0.0), r_hat
+        shape = n_chains, len(names)
+        self._sum, self._n = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        self._means, self._r_hat, self._due = np.full(shape, np.nan), np.nan, 0.0
+
+    def add(self, stats: Array) -> None:
+        """Count statistics of draws, (n_chains, n_draws, n_stats)."""
+        known = ~np.isnan(stats)
+        self._sum += np.where(known, stats, 0.0).sum(axis=1)
+        self._n += known.sum(axis=1)
 
     def columns(self, last: bool = False) -> list[str]:
-        """Return the parts of the line; the ``last`` ones of a phase are exact."""
+        """Return the means over all chains since the last call, and the worst R-hat so far."""
+        means = self._sum / np.maximum(self._n, 1) + self._constant
+        self._means = np.where(self._n > 0, means, self._means)
+        self._sum[:], self._n[:] = 0.0, 0
+        now = time.perf_counter()
+        if last or now >= self._due:
+            self._r_hat = self._measured()
+            ended = time.perf_counter()
+            self._due = ended + _R_HAT_SHARE * (ended - now)
+        found = self._texts(self._means)
+        return [*found, *([f"R-hat {self._r_hat:.3f}"] if np.isfinite(self._r_hat) else [])]
 
     def rows(self) -> list[str]:
-        """Return a line for each chain."""
+        """Return a line per chain with the means that `columns` returned last."""
+        n = len(self._means)
+        found = [f"  chain {c}: {', '.join(self._texts(self._means[[c]]))}" for c in range(n)]
+        more = [f"  and {n - _MOST_ROWS} more chains"] if n > _MOST_ROWS else []
+        return [*found[:_MOST_ROWS], *more]
+
+    def _texts(self, means: Array) -> list[str]:
+        known = [(text, means[~np.isnan(means[:, k]), k]) for text, k in self._places]
+        return [text.format(of.mean()) for text, of in known if of.size]
 
 
 class Progress:

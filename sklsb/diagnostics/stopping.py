@@ -10,7 +10,7 @@ tenth of a second or so.
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,10 +18,11 @@ import numpy as np
 import xarray as xr
 
 from sklsb.diagnostics.agreement import disagreement
-from sklsb.diagnostics.tally import FEWEST_DRAWS, Agreement, Counters, Tally
+from sklsb.diagnostics.tally import FEWEST_DRAWS, Agreement, Tally
 from sklsb.targets.base import Target
 
 
+@dataclass(repr=False, eq=False)
 class RunSoFar:
     """State of a run, as stop rules and ``sampler.inspect()`` see it.
 
@@ -37,13 +38,17 @@ class RunSoFar:
         Time since this call began. Rules that use it are not reproducible.
     """
 
-    requested_draws = 0
+    target: Target
+    tally: InitVar[Tally | None]
+    n_draws: int
+    seconds: float
+    total_draws: int
+    n_transitions: int
+    requested_draws: int = 0
 
-    def __init__(self, target: Target, counters: Counters, n_draws: int, seconds: float):
-        self.target, self.n_draws, self.seconds = target, n_draws, seconds
-        self.total_draws, self.n_transitions = counters.n_draws, counters.n_transitions
-        enough = counters.tally is not None and counters.tally.n_draws >= FEWEST_DRAWS
-        self._tally: Tally | None = counters.tally if enough else None
+    def __post_init__(self, tally: Tally | None) -> None:
+        enough = tally is not None and tally.n_draws >= FEWEST_DRAWS
+        self._tally = tally if enough else None
 
     def __repr__(self) -> str:
         found = [
@@ -97,7 +102,7 @@ class RunSoFar:
         return None if self._tally is None else disagreement(self._tally, self.target)
 
 
-Rule = Callable[[RunSoFar], bool]
+StopRule = Callable[[RunSoFar], bool]
 
 
 def _check_number(value: Any, name: str, above: float) -> None:
@@ -199,7 +204,7 @@ class AllOf:
         Rules, or callables of your own.
     """
 
-    def __init__(self, *rules: Rule):
+    def __init__(self, *rules: StopRule):
         self.rules = check_stop(rules)
         if not rules:
             raise ValueError("AllOf has no rules; give one or more.")
@@ -212,7 +217,7 @@ class AllOf:
         return all([asked(rule, run) for rule in self.rules])
 
 
-def check_stop(stop: Any) -> tuple[Rule, ...]:
+def check_stop(stop: Any) -> tuple[StopRule, ...]:
     """Return the rules that were given, or raise a TypeError."""
     if stop is None:
         return ()
@@ -227,12 +232,12 @@ def check_stop(stop: Any) -> tuple[Rule, ...]:
     return rules
 
 
-def name_of(rule: Rule) -> str:
+def name_of(rule: StopRule) -> str:
     """Return the name of a rule."""
     return getattr(rule, "__name__", None) or repr(rule)
 
 
-def asked(rule: Rule, run: RunSoFar) -> bool:
+def asked(rule: StopRule, run: RunSoFar) -> bool:
     """Return what a rule says of a run."""
     found = rule(run)
     if not isinstance(found, bool | np.bool_):

@@ -6,7 +6,6 @@ or given to statistics.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,6 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
-from sklsb._kernels.run import NEVER, Drawing
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.targets.base import States, Target
@@ -353,33 +351,3 @@ class Tally:
 def _even(batches: Batches) -> NDArray[Any]:
     """Return the sums of an even number of full batches."""
     return batches.full[:, : batches.full.shape[1] // 2 * 2]
-
-
-@dataclass
-class Counters:
-    """How far the chains have come since `fit`.
-
-    ``drawing`` says how far they are towards the next of their draws.
-    """
-
-    drawing: Drawing = field(default_factory=Drawing)
-    n_draws: int = 0
-    n_transitions: int = 0
-    tally: Tally | None = None
-
-    def begin(self, thin: int = NEVER) -> None:
-        """Go on by draws ``thin`` transitions apart, with what there is of one; or by none."""
-        if thin != self.drawing.thin:
-            self.drawing = Drawing(thin)
-
-    def add(self, n: int, states: States, lp: Array) -> None:
-        """Count n transitions of each chain, and the draws that they made."""
-        self.n_transitions += n
-        if self.tally is not None:
-            self.tally.add(states, lp, self.drawing.thin)
-        self.n_draws += self.drawing.count(n)
-        self.drawing = self.drawing.after(n)._replace(at=0)
-
-    def copy(self) -> "Counters":
-        """Return a deep copy."""
-        return copy.deepcopy(self)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._system.warn import warn
 from sklsb._words import worded
@@ -13,8 +13,6 @@ from sklsb.diagnostics.draws import as_draws
 from sklsb.diagnostics.expectation import Expectation, expectation, values_of
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import integer
-
-Array = NDArray[np.float64]
 
 
 @worded

@@ -2,12 +2,14 @@
 
 import copy
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +17,90 @@ from numpy.typing import NDArray
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
-from sklsb._kernels.run import Drawing
+from sklsb._kernels.run import NEVER, Drawing
 from sklsb._system.memory import at_once
-from sklsb._system.progress import segments
-from sklsb.diagnostics.tally import Counters
+from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
 Array = NDArray[np.float64]
+# Transitions of the first segment, and seconds that later ones should take.
+FIRST_SEGMENT = 64
+_SEGMENT_SECONDS = 0.1
 # Most uniform numbers of one chain between two returns to Python.
 MOST_NUMBERS = 1 << 18
 # Most moves drawn from one gradient.
 MOST_FLIPS = 64
 NO_DRAWS = Drawing()
-# Arrays that draws and their statistics go to, by chain and draw; with the place of the first.
 Out = tuple[States, Array]
-Room = tuple[States, Array, int]
+
+
+class Room(NamedTuple):
+    """Arrays that draws and their statistics go to, by chain and draw."""
+
+    states: States
+    stats: Array
+    at: int = 0  # place of the first draw
+    sums: Any = None  # what kernels add each draw to, or write besides
+
+
+class Segment(NamedTuple):
+    """Transitions of all chains, and the draws that they made.
+
+    ``x`` has shape (n_chains, n_draws, n_sites), ``stats`` (n_chains, n_draws, n_stats). Observers
+    see x in the shape of the target, and log p with the target's constant.
+    """
+
+    n: int  # transitions
+    x: States
+    stats: Array
+    drawing: Drawing  # what holds after them
+
+    @property
+    def lp(self) -> Array:
+        """Log-density of each draw, of shape (n_chains, n_draws)."""
+        return self.stats[:, :, 0]
+
+    @property
+    def places(self) -> slice:
+        """Which draws these are, as ``drawing`` counts them."""
+        return slice(self.drawing.at - self.lp.shape[1], self.drawing.at)
+
+
+@dataclass
+class Counters:
+    """How far the chains have come since `fit`; ``drawing`` counts all their draws."""
+
+    drawing: Drawing = NO_DRAWS
+    n_transitions: int = 0
+    tally: Tally | None = None
+
+    @property
+    def n_draws(self) -> int:
+        """Draws of each chain."""
+        return self.drawing.at
+
+    def until(self, n_draws: int) -> int:
+        """Return the transitions until there are so many draws."""
+        return self.drawing.until(n_draws - self.n_draws)
+
+    def begin(self, thin: int = NEVER) -> None:
+        """Go on by draws ``thin`` transitions apart, with what there is of one; or by none."""
+        if thin != self.drawing.thin:
+            self.drawing = Drawing(thin, at=self.n_draws)
+
+    def add(self, segment: Segment) -> None:
+        """Count the transitions and draws of a segment."""
+        if self.tally is not None:
+            self.tally.add(segment.x, segment.lp, segment.drawing.thin)
+        self.n_transitions += segment.n
+        self.drawing = segment.drawing
+
+
+def next_segment(segment: int, size: int, seconds: float) -> int:
+    """Return the transitions of the next segment, about a tenth of a second."""
+    return max(1, min(4 * segment, int(size * _SEGMENT_SECONDS / max(seconds, 1e-9))))
 
 
 class ChainEnsemble(ABC):
@@ -65,14 +134,18 @@ class ChainEnsemble(ABC):
         return int(self.rule.facts.n_uniforms)
 
     @abstractmethod
-    def run(self, n: int, drawing: Drawing, out: Out) -> None:
-        """Make n transitions in every chain, storing draws."""
+    def run(self, n: int, drawing: Drawing, out: Out, sums: Any = None) -> None:
+        """Make n transitions in every chain, storing draws; ``sums`` as in `Room`."""
 
     def room(self, n: int, n_stats: int = 2) -> Room:
         """Return new arrays for n draws."""
         shape, target = (len(self), n), self.target
         states = np.empty((*shape, target.n_sites), target.dtype)
-        return states, np.zeros((*shape, n_stats)), 0
+        return Room(states, np.zeros((*shape, n_stats)))
+
+    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
+        """Precompute redraws for the next n of ``coming`` transitions; False if interrupted."""
+        return True
 
     def segments(
         self,
@@ -82,24 +155,25 @@ class ChainEnsemble(ABC):
         *,
         most: Callable[[], int] = lambda: sys.maxsize,
         ahead: Callable[[int], bool] = lambda size: True,
-        sums: Callable[[int], tuple[Any, ...]] = lambda number: (),
-    ) -> Iterator[tuple[int, States, Array]]:
-        """Make n transitions; yield how many a segment had, its draws and their statistics.
+    ) -> Iterator[Segment]:
+        """Make n transitions, in segments that take about a tenth of a second, and their draws.
 
-        Draws go to ``room(number)``; kernels also add to ``sums(number)``. A segment has at most
-        ``most()`` transitions, 0 to end; before it, ``ahead(size)`` says whether to go on.
+        Draws go to ``room(number)``. A segment has at most ``most()`` transitions, 0 to end; before
+        it, ``ahead(size)`` says whether to go on.
         """
         at_most = at_once(MOST_NUMBERS, self.n_numbers)
-        for size in segments(n, self.target.offers.may_be_slow, lambda: min(at_most, most())):
+        usual = 1 if self.target.offers.may_be_slow else FIRST_SEGMENT
+        while (size := min(usual, n, at_most, most())) > 0:
+            began = time.perf_counter()
             if not ahead(size):
                 return
             number = drawing.count(size)
-            draws, stats, at = (room or self.room)(number)
-            drawing = drawing._replace(at=at)
-            self.run(size, drawing, (draws, stats), *sums(number))
-            here = drawing.room(size)
-            drawing = drawing.after(size)
-            yield size, draws[:, here], stats[:, here]
+            x, stats, at, sums = Room(*(room or self.room)(number))
+            self.run(size, drawing._replace(at=at), (x, stats), sums)
+            here, drawing = slice(at, at + number), drawing.after(size)
+            yield Segment(size, x[:, here], stats[:, here], drawing)
+            n -= size
+            usual = next_segment(usual, size, time.perf_counter() - began)
 
     @abstractmethod
     def log_prob(self) -> Array:
@@ -145,10 +219,6 @@ class ChainEnsemble(ABC):
         """Use at most n threads, and one for each chain."""
         self.n_jobs = min(n, max(1, len(self.streams)))
 
-    def make_ahead(self, n: int, coming: int, going_on: Callable[[], bool]) -> bool:
-        """Precompute redraws for the next n of ``coming`` transitions; False if interrupted."""
-        return True
-
     def _spread(self, work: Callable[[tuple[int, int]], None], n: int, chains: Chains) -> None:
         """Call work((first, last)) on one range of 0, ..., n per thread."""
         # If a function of the target fails, the target puts the chains back and raises the error.
@@ -179,7 +249,7 @@ class Streamed(ChainEnsemble):
         state: ChainState = settings.pop("state")
         self.__init__(states=state.x, streams=state.streams.copy(), **settings)  # type: ignore[misc]
         state.put(self.chains)
-        self.counters = state.counters.copy()
+        self.counters = copy.deepcopy(state.counters)
 
     def forget_acceptance(self) -> None:
         self.chains.acceptance[:] = 0.0

@@ -15,8 +15,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing, Steps, Sums
-from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import Array, LearnableEnsemble, Out, Streamed
+from sklsb.ensembles.base import Array, Counters, LearnableEnsemble, Out, Streamed
 from sklsb.ensembles.streams import MANY, Streams
 from sklsb.targets.base import States, Target
 

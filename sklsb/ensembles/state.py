@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.chains import arrays_of
 from sklsb._kernels.facts import Rule
-from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States
 
@@ -28,11 +27,11 @@ class ChainState:
     x: States
     streams: Streams
     rule: Rule
-    counters: Counters = field(default_factory=Counters)
+    counters: Any  # `Counters` of the ensemble
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, chains: Any, streams: Streams, rule: Rule, counters: Counters) -> "ChainState":
+    def of(cls, chains: Any, streams: Streams, rule: Rule, counters: Any) -> "ChainState":
         """Copy the state of chains."""
         carried = rule.facts.carried
         own = chains._asdict()
@@ -40,7 +39,7 @@ class ChainState:
         for name, values in arrays_of(chains.part) if carried else ():
             if name in carried:
                 arrays[name] = values.copy()
-        return cls(chains.x.copy(), streams.copy(), rule, counters.copy(), arrays)
+        return cls(chains.x.copy(), streams.copy(), rule, copy.deepcopy(counters), arrays)
 
     def put(self, chains: Any) -> None:
         """Write the arrays to other chains of the same rule on the same target."""
@@ -49,7 +48,3 @@ class ChainState:
             mine |= arrays_of(chains.part)
         for name, values in self.arrays.items():
             mine[name][:] = values
-
-    def copy(self) -> "ChainState":
-        """Return a deep copy."""
-        return copy.deepcopy(self)

@@ -14,10 +14,10 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.tempering import anneal as kernels
 from sklsb._system.memory import at_once
-from sklsb._system.progress import Progress, deferred_interrupt, next_segment
+from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb._system.warn import warn
 from sklsb._words import worded
-from sklsb.ensembles.base import MOST_NUMBERS
+from sklsb.ensembles.base import MOST_NUMBERS, next_segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.engine import affordable, best_state

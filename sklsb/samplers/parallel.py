@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import Progress, deferred_interrupt
-from sklsb.diagnostics.tally import Counters, RareValue, Tally
+from sklsb.diagnostics.tally import RareValue, Tally
+from sklsb.ensembles.base import Counters
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.base import BaseSampler
@@ -312,7 +313,7 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         made = _begun(template, span, job)
     ensemble, counters = made.ensemble, made.ensemble.counters
     n = max(0, job.n - counters.n_draws)
-    watch = _Watch((), ensemble, n, job.thin)
+    watch = _Watch((), ensemble, n, job.thin, 0)
     watch.name = job.name
 
     def sampler() -> bytes:

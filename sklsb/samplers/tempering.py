@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sklsb._words import worded
-from sklsb.diagnostics.stopping import Rule as StopRule
+from sklsb.diagnostics.stopping import StopRule
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.exports import Normalised
 from sklsb.samplers._run.observers import Record, check_record

@@ -33,7 +33,7 @@ from sklsb.exact.elimination.independent import Redraws
 from sklsb.targets.base import States
 from sklsb.trials.draws import some_of
 from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
-from sklsb.trials.race import TRIAL, Doubt, Pool, Race, Runs
+from sklsb.trials.race import TRIAL, Doubt, Pool, Race, Racer
 from sklsb.trials.times import Found
 
 Array = NDArray[np.float64]
@@ -64,7 +64,7 @@ class Short(NamedTuple):
     shortest: bool  # whether only the first round has so many, and log p, on its way, is ignored
 
 
-class Entrant(Runs):
+class Entrant(Racer):
     """The runs of one candidate; costs are nanoseconds."""
 
     halves: Array | None = None  # means (2 n_chains, n_values, n_sites) of the later draws

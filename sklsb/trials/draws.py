@@ -29,10 +29,9 @@ def draw(
     if sites is not None and sites.size == n_sites:
         sites = None  # of all a copy would take as long as some draws
     x = np.empty((n_chains, n, n_sites if sites is None else sites.size), chains.chains.x.dtype)
-    stats, end = np.zeros((n_chains, n, 2)), 0
+    stats = np.zeros((n_chains, n, 2))
     most = thin * at_once(_MOST_HELD, n_chains * n_sites)
-    for _, part, of_part in chains.segments(n * thin, Drawing(thin), most=lambda: most):
-        begin, end = end, end + part.shape[1]
-        x[:, begin:end] = part if sites is None else part[:, :, sites]
-        stats[:, begin:end] = of_part
+    for segment in chains.segments(n * thin, Drawing(thin), most=lambda: most):
+        x[:, segment.places] = segment.x if sites is None else segment.x[:, :, sites]
+        stats[:, segment.places] = segment.stats
     return x, stats

@@ -19,7 +19,7 @@ from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import some_of
-from sklsb.trials.race import Doubt, Outcome, Race, Runs, places
+from sklsb.trials.race import Doubt, Outcome, Race, Racer, places
 
 Array = NDArray[np.float64]
 # Nats below the best beyond which candidates count as equally bad.
@@ -54,7 +54,7 @@ def compare(
     ensembles = [new_ensemble(k) for k in range(len(names))]
     sites = some_of(np.arange(ensembles[0].target.n_sites))
     given = zip(candidates.items(), ensembles, strict=True)
-    runs = {name: Runs(ensemble, rule, sites) for (name, rule), ensemble in given}
+    runs = {name: Racer(ensemble, rule, sites) for (name, rule), ensemble in given}
     doubt = Doubt(places(names, robust), places(names, learned))
     race = Race(runs, budget, doubt, visited, expected, brief)
     race.run(on_run)

@@ -108,8 +108,8 @@ def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArr
         return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))
 
 
-class Runs:
-    """The runs of one candidate."""
+class Racer:
+    """A candidate in a race, with its chains."""
 
     trial = TRIAL  # transitions that measure the cost of one
     every = 1  # transitions between the first draws
@@ -236,7 +236,7 @@ class Pool:
     """
 
     def __init__(
-        self, runs: Sequence[Runs], visited: States | None, worth: Sequence[float] | None = None
+        self, runs: Sequence[Racer], visited: States | None, worth: Sequence[float] | None = None
     ):
         each = [1.0] * len(runs) if worth is None else worth
         known = [(run.measured, w) for run, w in zip(runs, each, strict=True) if run.measured]
@@ -254,7 +254,7 @@ class Pool:
         of_lp = square - mean**2
         self.of_lp = np.array([of_lp if np.sqrt(max(of_lp, 0.0)) > rounding else 0.0])
 
-    def times(self, run: Runs) -> tuple[Found, Found]:
+    def times(self, run: Racer) -> tuple[Found, Found]:
         """Return the times of the sites and of log p."""
         if run.measured is None:
             return UNKNOWN, UNKNOWN
@@ -288,7 +288,7 @@ class Race:
 
     def __init__(
         self,
-        entrants: Mapping[str, Runs],
+        entrants: Mapping[str, Racer],
         budget: float,
         doubt: Doubt,
         visited: States | None = None,
@@ -302,7 +302,7 @@ class Race:
         self.racing = self.last = list(range(len(entrants)))  # in the next round, in the last
 
     @property
-    def runs(self) -> list[Runs]:
+    def runs(self) -> list[Racer]:
         """The runs of all candidates."""
         return [*self.entrants.values()]
 
@@ -386,7 +386,7 @@ class Race:
         pool = Pool(self.runs, self.visited)
         return [pool.times(run) for run in self.runs]
 
-    def _go_on(self, run: Runs, n: int) -> None:
+    def _go_on(self, run: Racer, n: int) -> None:
         """Make n transitions, fewer if they turn out to cost more than there is."""
         thin = run.every if run.series is None else run.series.thin
         n_pieces = min(_PIECES, n // (thin * run.piece))

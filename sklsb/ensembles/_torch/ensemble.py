@@ -18,12 +18,11 @@ from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing
 from sklsb._system.memory import at_once
-from sklsb.diagnostics.tally import Counters
 from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.flips import AdaptiveFlips
 from sklsb.ensembles._torch.walkers import Walkers
-from sklsb.ensembles.base import LearnableEnsemble, Out
+from sklsb.ensembles.base import Counters, LearnableEnsemble, Out
 from sklsb.ensembles.compiled import SQRT
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.ensembles.streams import Streams
@@ -317,7 +316,7 @@ class FastEnsemble(LearnableEnsemble):
         with self._moving(uniforms.shape[1]):
             self._divided(uniforms, Drawing())
 
-    def run(self, n: int, drawing: Drawing, out: Out) -> None:
+    def run(self, n: int, drawing: Drawing, out: Out, sums: None = None) -> None:
         (draws, stats), room, thin = out, drawing.room(n), drawing.thin
         uniforms = self.streams.pairs(n)
         with self._moving(n):
@@ -327,11 +326,11 @@ class FastEnsemble(LearnableEnsemble):
         for span, of_draws in found:
             if not of_draws:
                 continue
-            x, lp, sums = (torch.stack(one, 1).cpu().numpy() for one in zip(*of_draws, strict=True))
+            x, lp, rate = (torch.stack(one, 1).cpu().numpy() for one in zip(*of_draws, strict=True))
             draws[span, room] = self._values[x]
             stats[span, room, 0] = lp
             if stats.shape[2] > 1:
-                stats[span, room, 1] = sums / thin
+                stats[span, room, 1] = rate / thin
 
     def objective(
         self,

@@ -185,7 +185,7 @@ class Whole:
         return x[:n], lp[:n]
 
 
-class Pool:
+class BlockPool:
     """Blocks of variables, one of which is redrawn given the other variables.
 
     ``model`` is what `strike` has left of a target; ``orders`` holds the variables of each block in

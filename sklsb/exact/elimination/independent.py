@@ -9,8 +9,7 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.run import Drawing
-from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import Out, Streamed
+from sklsb.ensembles.base import Counters, Out, Streamed
 from sklsb.ensembles.compiled import new_chains
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
@@ -83,7 +82,7 @@ class Redraws(Streamed):
             if accepted.size:
                 self.chains.x[c] = out[accepted[-1]]
 
-    def run(self, n: int, drawing: Drawing, out: Out) -> None:
+    def run(self, n: int, drawing: Drawing, out: Out, sums: None = None) -> None:
         (draws, stats), kept, room = out, drawing.kept(n), drawing.room(n)
         self.make_ahead(n, n, lambda: True)
         while len(self._rooms) < len(self):

@@ -15,10 +15,10 @@ from sklsb._kernels.run import Drawing, Sums
 from sklsb.ensembles.base import Out
 from sklsb.ensembles.compiled import Array, Ensemble
 from sklsb.ensembles.streams import Streams
-from sklsb.exact.elimination.blocks import Pool, Whole
+from sklsb.exact.elimination.blocks import BlockPool, Whole
 from sklsb.targets.base import States, Target
 
-Source = Whole | Pool
+Source = Whole | BlockPool
 
 
 def mixture(rule: Balanced, source: Source, share: float) -> Mixture:
@@ -125,7 +125,7 @@ class BlockedEnsemble(Ensemble):
 
     def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
         """Have the redraws of a piece ready, and count what they take with weighing all moves."""
-        if isinstance(self.source, Pool):
+        if isinstance(self.source, BlockPool):
             if not redrawn[0]:
                 return
             new, entries = self.source.redraw(self.chains.x[c], self._redraw[c])

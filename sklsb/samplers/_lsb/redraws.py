@@ -11,7 +11,7 @@ from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
-from sklsb.exact.elimination.blocks import MOST_LOG2_SIZE, Pool, Whole, choose_blocks
+from sklsb.exact.elimination.blocks import MOST_LOG2_SIZE, BlockPool, Whole, choose_blocks
 from sklsb.exact.elimination.cost import fits, n_entries
 from sklsb.exact.elimination.engine import eliminated, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, Source, mixture
@@ -134,7 +134,7 @@ def _source(target: Target, blocks: Any, n_chains: int, verbose: int) -> tuple[S
     size, said = int(blocks) if blocks != "auto" else LOG2_SIZE, ""
     if blocks == "auto":
         said = "the model is too large to be redrawn as a whole; "
-    return Pool(struck, orders), f"{said}blocks are redrawn, of tables of 2**{size}"
+    return BlockPool(struck, orders), f"{said}blocks are redrawn, of tables of 2**{size}"
 
 
 def _doubt(target: Target, source: Source | None, blocks: Any) -> str:
@@ -198,7 +198,7 @@ def add_blocks(
         made.chains.evaluations[0] += n_entries(source.elimination.found.cost)
     with Progress(verbose, "redraws"):
         made.start(made.rule)
-    if isinstance(source, Pool) and n_burn_in:
+    if isinstance(source, BlockPool) and n_burn_in:
         with made.threads():
             run_burn_in(made, int(_EACH * len(source.orders) / share), verbose=verbose)
     kind = "whole" if source.whole else "pool"

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklsb._kernels.facts import Rule
 from sklsb._words import Worded, worded
-from sklsb.diagnostics.stopping import Rule as StopRule
-from sklsb.diagnostics.stopping import RunSoFar, check_stop
+from sklsb.diagnostics.stopping import RunSoFar, StopRule, check_stop
 from sklsb.samplers._run.algorithm import Fit
 from sklsb.samplers._run.checks import check_count, check_thin
 from sklsb.samplers._run.exports import Exports

@@ -13,7 +13,6 @@ from sklsb._system.progress import Progress
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Most rows of the history.
 _MOST_ROWS = 200
 # Most values of variables held for them.
@@ -72,13 +71,12 @@ def run_burn_in(
         if start_with is not None and "loop" not in checkpoint.kept:
             ensemble.start(start_with)
         drawing = Drawing(thin).after(made)
-        for size, x, stats_of_x in ensemble.segments(n - made, drawing, most=lambda: most):
-            room = Drawing(thin).after(made).room(size)
-            stats[:, room] = stats_of_x
+        for segment in ensemble.segments(n - made, drawing, most=lambda: most):
+            stats[:, segment.places] = segment.stats
             if keep:
-                draws[:, room] = x
-            made += size
-            progress(size * n_chains)
+                draws[:, segment.places] = segment.x
+            made += segment.n
+            progress(segment.n * n_chains)
             between()
     if keep:
         log_prob = stats[:, np.array(ends, dtype=np.int64) - 1, 0].T

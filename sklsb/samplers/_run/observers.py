@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
 from sklsb.diagnostics.moments import Moments
-from sklsb.ensembles.base import ChainEnsemble, Room
+from sklsb.ensembles.base import ChainEnsemble, Room, Segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.targets.base import States, Target
 
@@ -42,21 +42,6 @@ class Call(NamedTuple):
     def most_shown(self) -> int:
         """Draws of each chain that are shown at once, unless the observer says otherwise."""
         return at_once(MOST_SHOWN, self.n_chains * self.target.n_sites)
-
-
-class Chunk(NamedTuple):
-    """Some successive draws of all chains.
-
-    ``x`` has shape (n_chains, n_draws, ``*target.shape``), ``stats`` (n_chains, n_draws, n_stats).
-    """
-
-    x: States
-    stats: Array
-
-    @property
-    def lp(self) -> Array:
-        """Log-density of each draw, of shape (n_chains, n_draws)."""
-        return self.stats[:, :, 0]
 
 
 class Observer(ABC):
@@ -100,7 +85,7 @@ class Observer(ABC):
         """
 
     @abstractmethod
-    def see(self, carry: Any, chunk: Chunk) -> Any:
+    def see(self, carry: Any, chunk: Segment) -> Any:
         """Take one draw of each chain or more; return the next carry.
 
         ``chunk.x`` has shape (n_chains, n, ``*target.shape``), ``chunk.lp`` (n_chains, n), and
@@ -126,10 +111,6 @@ class Observer(ABC):
     def stats(self, carry: Any) -> xr.Dataset | None:
         """Return the statistics of each draw, for ``sample_stats_``; None if they are not kept."""
         return None
-
-    def _sums(self, carry: Any, n: int) -> tuple[Any, ...]:
-        """Return what kernels add to, or write besides, for the next n draws."""
-        return ()
 
     def after(self, carry: Any) -> None:  # noqa: B027
         """Do what is due after some transitions, with or without a draw among them."""
@@ -209,14 +190,27 @@ def results(
 
 @dataclass
 class Kept:
-    """Draws of a call so far, in arrays with room for all; without states, these are empty."""
+    """What is kept of a call so far: arrays with room for all draws, and parts of records."""
 
     call: Call
     states: States
     values: Array
-    recorded: dict[str, list[NDArray[Any]]]
+    parts: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     done: int = 0
     levels: Any = None  # draws of the present chunk at every temperature
+
+    @classmethod
+    def of(cls, call: Call, width: int) -> "Kept":
+        """Return room for draws with states of this width, if it fits in memory."""
+        dtype, n_stats = call.target.dtype, len(call.stat_names)
+        check_fits(
+            call.n_chains * call.n_draws * (width * dtype.itemsize + 8 * n_stats),
+            f"sample({call.n_draws}) of {call.n_chains} chains of {call.target.n_sites} variables",
+            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
+            "make fewer draws that are farther apart, thin.",
+        )
+        shape = call.n_chains, call.n_draws
+        return cls(call, np.empty((*shape, width), dtype), np.empty((*shape, n_stats)))
 
     @cached_property
     def stats(self) -> xr.Dataset:
@@ -227,49 +221,52 @@ class Kept:
 
 
 class KeptDraws(Observer):
-    """Keeps all states, where the kernels write them, or statistics of the user."""
-
-    def __init__(self, statistics: Statistics | None = None):
-        self.statistics = statistics or {}
+    """Keeps all states, where the kernels write them."""
 
     def init(self, call: Call) -> Kept:
-        target, shape = call.target, (call.n_chains, call.n_draws)
-        width, n_stats = 0 if self.statistics else target.n_sites, len(call.stat_names)
-        check_fits(
-            call.n_chains * call.n_draws * (width * target.dtype.itemsize + 8 * n_stats),
-            f"sample({call.n_draws}) of {call.n_chains} chains of {target.n_sites} variables",
-            'Write the draws to the disk, store="run.zarr"; keep no draws, record="moments"; or '
-            "make fewer draws that are farther apart, thin.",
-        )
-        states, values = np.empty((*shape, width), target.dtype), np.empty((*shape, n_stats))
-        return Kept(call, states, values, {name: [] for name in self.statistics})
+        return Kept.of(call, call.target.n_sites)
 
-    def room(self, carry: Kept, n: int) -> Room | None:
-        return None if self.statistics else (carry.states, carry.values, carry.done)
+    def room(self, carry: Kept, n: int) -> Room:
+        return Room(carry.states, carry.values, carry.done)
 
-    def most(self, carry: Kept) -> int | None:
-        return None if self.statistics else carry.call.n_draws
+    def most(self, carry: Kept) -> int:
+        return carry.call.n_draws
 
-    def see(self, carry: Kept, chunk: Chunk) -> Kept:
-        begin, carry.done = carry.done, carry.done + chunk.lp.shape[1]
-        if self.statistics:
-            carry.values[:, begin : carry.done] = chunk.stats
-        for name, statistic in self.statistics.items():
-            values = [apply(name, statistic, x) for x in chunk.x]
-            carry.recorded[name].append(np.stack(values))
+    def see(self, carry: Kept, chunk: Segment) -> Kept:
+        carry.done += chunk.lp.shape[1]
         return carry
 
     def result(self, carry: Kept) -> xr.Dataset:
-        call = carry.call
-        if self.statistics:
-            empty = np.empty((call.n_chains, 0))
-            kept = carry.recorded.items()
-            values = {name: np.concatenate(parts or [empty], axis=1) for name, parts in kept}
-            return stats_dataset(values, first_draw=call.first_draw)
-        states = carry.states[:, : carry.done]
+        call, states = carry.call, carry.states[:, : carry.done]
         found = draws_dataset(states, call.target, first_draw=call.first_draw)
-        of_draws = [name for name in OF_DRAWS if name in carry.stats]
-        return found.assign_coords({name: carry.stats[name] for name in of_draws})
+        return found.assign_coords({n: carry.stats[n] for n in OF_DRAWS if n in carry.stats})
+
+    def stats(self, carry: Kept) -> xr.Dataset:
+        return carry.stats
+
+
+class KeptStatistics(Observer):
+    """Keeps statistics of the user, and no states."""
+
+    def __init__(self, statistics: Statistics):
+        self.statistics = statistics
+
+    def init(self, call: Call) -> Kept:
+        return Kept.of(call, 0)
+
+    def see(self, carry: Kept, chunk: Segment) -> Kept:
+        begin, carry.done = carry.done, carry.done + chunk.lp.shape[1]
+        carry.values[:, begin : carry.done] = chunk.stats
+        for name, statistic in self.statistics.items():
+            values = [apply(name, statistic, x) for x in chunk.x]
+            carry.parts.setdefault(name, []).append(np.stack(values))
+        return carry
+
+    def result(self, carry: Kept) -> xr.Dataset:
+        none = {name: [np.empty((carry.call.n_chains, 0))] for name in self.statistics}
+        parts = (none | carry.parts).items()
+        found = {name: np.concatenate(values, axis=1) for name, values in parts}
+        return stats_dataset(found, first_draw=carry.call.first_draw)
 
     def stats(self, carry: Kept) -> xr.Dataset:
         return carry.stats
@@ -281,7 +278,7 @@ class RunningMoments(Observer):
     def init(self, call: Call) -> Moments:
         return Moments(call.target, call.n_chains)
 
-    def see(self, carry: Moments, chunk: Chunk) -> Moments:
+    def see(self, carry: Moments, chunk: Segment) -> Moments:
         carry.add(chunk.x.reshape(*chunk.lp.shape, carry.target.n_sites), chunk.lp)
         return carry
 
@@ -302,10 +299,11 @@ class RunningMarginals(Observer):
         n_chains, target = len(carry.sums), carry.target
         return min(carry.left, at_once(MOST_SHOWN, n_chains * target.n_sites))
 
-    def _sums(self, carry: Averages, n: int) -> tuple[Any, ...]:
-        return (carry.of_kernel,) if self.by_kernel else ()
+    def room(self, carry: Averages, n: int) -> Room:
+        new = self.ensemble.room(n, len(self.ensemble.rule.facts.stat_names))
+        return new._replace(sums=carry.of_kernel) if self.by_kernel else new
 
-    def see(self, carry: Averages, chunk: Chunk) -> Averages:
+    def see(self, carry: Averages, chunk: Segment) -> Averages:
         n_chains, n = chunk.lp.shape
         carry.add(chunk.x.reshape(n_chains, n, carry.target.n_sites), chunk.lp, self.by_kernel)
         if not self.by_kernel:

@@ -16,14 +16,14 @@ from sklsb import __version__
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import attrs_of
-from sklsb.diagnostics.stopping import Rule as StopRule
-from sklsb.diagnostics.tally import Counters, Tally
-from sklsb.ensembles.base import ChainEnsemble
+from sklsb.diagnostics.stopping import StopRule
+from sklsb.diagnostics.tally import Tally
+from sklsb.ensembles.base import ChainEnsemble, Counters
 from sklsb.exceptions import InterruptedWarning, ModelWarning, StoreError
 from sklsb.samplers._run.observers import (
     Call,
-    Chunk,
     KeptDraws,
+    KeptStatistics,
     Observer,
     Record,
     RunningMarginals,
@@ -39,10 +39,6 @@ from sklsb.storage.fingerprint import by_kernels, checked, probed, where_differe
 from sklsb.targets.base import States
 from sklsb.trials.reference import Reference, find_reference
 from sklsb.trials.starts import Starts
-
-# Transitions of `Run.step` between two looks for a Ctrl-C.
-_SEGMENT = 256
-
 
 # Who moves the chains of a run or of a sampler, by the id of these.
 _HOLDERS: dict[int, object] = {}
@@ -404,9 +400,9 @@ class Run(DrawWarnings):
                 self.unpickled = False
             chains.forget_acceptance()
             chains.counters.begin()
-            for size, *_ in chains.segments(n, most=lambda: _SEGMENT, ahead=ahead):
-                made += size
-                chains.counters.n_transitions += size
+            for segment in chains.segments(n, ahead=ahead):
+                made += segment.n
+                chains.counters.n_transitions += segment.n
         self.keep_log_prob()
         return made
 
@@ -429,47 +425,52 @@ class Run(DrawWarnings):
             return RunningMarginals(self.ensemble)
         if store is not None:
             return StoredDraws(store, self.packed_chains, self.ensemble.chains.x[0], record, attrs)
-        return KeptDraws(record)
+        return KeptStatistics(record) if record else KeptDraws()
 
     def draw(self, observer: Observer, watch: Watch, interrupted: Callable[[], bool]) -> Any:
         """Make the draws of a call, and show them to an observer; return its last carry."""
-        ensemble, target, n = self.ensemble, self.target, watch.requested
+        ensemble, target, n = self.ensemble, self.target, watch.end - watch.first
         n_chains, names = len(ensemble), ensemble.rule.facts.stat_names
-        call = Call(target, n_chains, n, ensemble.counters.n_draws, names)
+        call, counters = Call(target, n_chains, n, watch.first, names), ensemble.counters
         carry = observer.init(call)
-        over = n == 0 or (watch.next <= 0 and watch.ends())
+        over = n == 0 or (watch.next <= watch.first and watch.ends())
         if not over:  # else the chains do not change
             self._begin(watch.thin)
 
         def most() -> int:
             shown = observer.most(carry)
             shown = call.most_shown if shown is None else max(1, shown)
-            return watch.until(min(watch.next, watch.made + shown))
+            return counters.until(min(watch.next, counters.n_draws + shown))
 
         def going_on() -> bool:
             progress(0)
             return not interrupted()
 
-        chunks = ensemble.segments(
-            0 if over else watch.until(n),
-            ensemble.counters.drawing,
+        def ahead(size: int) -> bool:
+            coming = counters.until(min(watch.end, watch.next))
+            return ensemble.make_ahead(size, coming, going_on)
+
+        segments = ensemble.segments(
+            0 if over else counters.until(watch.end),
+            counters.drawing,
             lambda number: observer.room(carry, number) or ensemble.room(number, len(names)),
             most=most,
-            ahead=lambda size: ensemble.make_ahead(size, watch.until(min(n, watch.next)), going_on),
-            sums=lambda number: observer._sums(carry, number),
+            ahead=ahead,
         )
-        progress = Progress(self.verbose, "sample", n * watch.thin * n_chains, "steps", watch)
+        progress = Progress(
+            self.verbose, "sample", n * watch.thin * n_chains, "steps", watch.columns
+        )
         self.watch = watch  # other threads may look
         try:
             with ensemble.threads(), progress:
-                for size, x, stats in chunks:
-                    watch.add(size, x, stats)
-                    if stats.shape[1]:
-                        stats[:, :, 0] += target.constant
-                        x = x.reshape(*stats.shape[:2], *target.shape)
-                        carry = observer.see(carry, Chunk(x, stats))
+                for segment in segments:
+                    watch.add(segment)
+                    if segment.lp.size:
+                        segment.lp[:] += target.constant
+                        x = segment.x.reshape(*segment.lp.shape, *target.shape)
+                        carry = observer.see(carry, segment._replace(x=x))
                     observer.after(carry)
-                    progress(size * n_chains)
+                    progress(segment.n * n_chains)
                     # Rules are also asked after a Ctrl-C: the next call does not ask again.
                     if watch.ends() or interrupted():
                         break

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from sklsb.ensembles.base import Segment
 from sklsb.exceptions import StoreError
-from sklsb.samplers._run.observers import Call, Chunk, Observer, Statistics, apply
+from sklsb.samplers._run.observers import Call, Observer, Statistics, apply
 from sklsb.storage.stores import Coords, Store, chunk_size, open_draws, open_stats
 from sklsb.targets.base import States
 
@@ -117,7 +118,7 @@ class StoredDraws(Observer):
     def most(self, carry: _Open) -> int:
         return carry.store.chunk - carry.store.filled
 
-    def see(self, carry: _Open, chunk: Chunk) -> _Open:
+    def see(self, carry: _Open, chunk: Segment) -> _Open:
         store, n = carry.store, chunk.lp.shape[1]
         here = slice(store.filled, store.filled + n)
         places = {v.name: v.buffer[:, here] for v in store.variables}

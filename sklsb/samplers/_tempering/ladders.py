@@ -16,8 +16,7 @@ from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder, Levels, Scans
 from sklsb._system.memory import at_once
-from sklsb.diagnostics.tally import Counters
-from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble, Out
+from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble, Counters, Out
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
@@ -268,7 +267,7 @@ class Ladders(ChainEnsemble):
         if self.core:
             self._x, self._moved = state["x"].copy(), state["moved"].copy()
         self.batches = copy.deepcopy(state["batches"])
-        self.n_scans, self.counters = state["n_scans"], state["counters"].copy()
+        self.n_scans, self.counters = state["n_scans"], copy.deepcopy(state["counters"])
         self._again = True
 
     def changed(
@@ -451,9 +450,9 @@ class Ladders(ChainEnsemble):
         x = np.empty((*shape, self.inner.n_sites), self.inner.dtype)
         return Levels(x, np.empty((*shape, len(self.rule.facts.stat_names))))
 
-    def run(self, n: int, drawing: Drawing, out: Out, levels: Levels | None = None) -> None:
-        """Make scans in every ladder, storing draws; with ``levels`` at every level."""
-        self._levels = levels or self.new_levels(0)
+    def run(self, n: int, drawing: Drawing, out: Out, sums: Levels | None = None) -> None:
+        """Make scans in every ladder, storing draws; those of every level go to ``sums``."""
+        self._levels = sums or self.new_levels(0)
         self._refresh()
         most = at_once(MOST_NUMBERS, self.rule.facts.n_uniforms)
         while n > 0:

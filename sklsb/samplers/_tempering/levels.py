@@ -7,11 +7,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from sklsb._system.memory import check_fits
-from sklsb.samplers._run.observers import Call, Chunk, Kept, KeptDraws, Statistics
+from sklsb.ensembles.base import Room, Segment
+from sklsb.samplers._run.observers import Call, Kept, KeptStatistics, Statistics
 from sklsb.samplers._tempering.ladders import Ladders
 
 
-class AtLevels(KeptDraws):
+class AtLevels(KeptStatistics):
     """Keeps statistics of the states at all levels, or these, with their log p and visits.
 
     To what it inherits, each level of each ladder is a chain.
@@ -34,16 +35,16 @@ class AtLevels(KeptDraws):
     def most(self, carry: Kept) -> int:
         return carry.call.most_shown
 
-    def _sums(self, carry: Kept, n: int) -> tuple[Any, ...]:
+    def room(self, carry: Kept, n: int) -> Room:
         carry.levels = self.ladders.new_levels(n)
-        return (carry.levels,)
+        return self.ladders.room(n, len(carry.call.stat_names))._replace(sums=carry.levels)
 
-    def see(self, carry: Kept, chunk: Chunk) -> Kept:
+    def see(self, carry: Kept, chunk: Segment) -> Kept:
         shape, target = (carry.call.n_chains, chunk.lp.shape[1]), carry.call.target
         x, stats = (np.moveaxis(values, 2, 1) for values in carry.levels)
         stats[..., 0] += target.constant
-        chains = Chunk(x.reshape(*shape, *target.shape), stats.reshape(*shape, -1))
-        return super().see(carry, chains)
+        x, stats = x.reshape(*shape, *target.shape), stats.reshape(*shape, -1)
+        return super().see(carry, chunk._replace(x=x, stats=stats))
 
     def stats(self, carry: Kept) -> xr.Dataset:
         last = super().stats(carry).isel(chain=slice(self.n_levels - 1, None, self.n_levels))

@@ -55,8 +55,8 @@ def run_scans(
     ladders: Ladders, n_scans: int, between: Between = lambda made: None, made: int = 0
 ) -> None:
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
-    for size, *_ in ladders.segments(n_scans - made):
-        made += size
+    for segment in ladders.segments(n_scans - made):
+        made += segment.n
         tick()
         between(made)
 
