@@ -937,27 +937,6 @@ def test_bif_of_too_many_parents_or_entries(folder):
         io.bif.read_bif(path)
 
 
-@pytest.mark.parametrize(
-    ("model", "error", "message"),
-    [
-        (("MARKOV", (2,), [(0,)], [[1, np.nan]]), io.UAIFormatError, "line 8, column 5: found"),
-        (("MARKOV", (2,), [(0,)], [[-1, 1]]), io.UAIFormatError, "line 8, column 1: found '-1.0'"),
-        (("MARKOV", (2,), [(0,)], []), io.UAIFormatError, "line 5, column 4: found the end"),
-        (("BAYES", (2,), [], []), io.UAIFormatError, "one factor for each variable"),
-        (
-            ("MARKOV", (2, 3), [(1, 0)], [np.ones((2, 3))]),
-            ValueError,
-            r"tables\[0\] has shape \(2, 3\); .* its scope \(1, 0\) are \(3, 2\)",
-        ),
-    ],
-)
-def test_what_cannot_be_read_is_not_written(folder, model, error, message):
-    path = folder / "refused.uai"
-    with pytest.raises(error, match=message):
-        io.uai.write_uai(path, Model(*model))
-    assert not path.exists()
-
-
 # ----------------------------------------------------------------- damaged files
 
 BASES = {

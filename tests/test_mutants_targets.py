@@ -748,9 +748,9 @@ MUTANTS = {
         ".",
     ),
     "a variable twice in a scope": Mutant(
-        UAI,
-        "if len(set(scope)) < size:",
-        "if len(set(scope)) > size:",
+        TOKENS,
+        "if number in (but, *found):",
+        "if number == but:",
         check_bad_uai,
         "DID NOT RAISE",
     ),

@@ -152,6 +152,17 @@ class Tokens:
             raise self.wrong(self.at - 1, what, allowed + why)
         return int(word)
 
+    def distinct(self, count: int, what: str, low: int, high: int, but: int = -1) -> list[int]:
+        """Take numbers of variables, each once and none ``but``."""
+        found: list[int] = []
+        for _ in range(count):
+            number = self.integer(what, low, high)
+            if number in (but, *found):
+                other = "" if but < 0 else "other "
+                raise self.wrong(self.at - 1, what, f"each {other}variable once")
+            found.append(number)
+        return found
+
     def numbers(self, count: int, what: str, low: float = -math.inf) -> NDArray[np.float64]:
         """Take finite numbers, each the float64 nearest to what is written."""
         chunk = self.words[self.at : self.at + count]

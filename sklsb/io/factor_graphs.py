@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from sklsb.io._tokens import PathLike, Tokens
+from sklsb.io._tokens import LARGEST_INTEGER, PathLike, Tokens
 from sklsb.io.uai import MOST_DIMENSIONS, Model, read_tables
 
 _DISPLAY = rb"/\*\s*[nN]ames\s*\*/([^/]*)(?:/\*\s*[lL]abels\s*\*/(.*))?\Z"
@@ -24,19 +24,12 @@ def read_erg(path: PathLike) -> Model:
     """
     tokens = Tokens(path, comment=_DISPLAY + rb"|/\*.*?\*/")
     n = tokens.integer("the number of variables", 0)
-    sizes: list[int] = []
-    while len(sizes) < n:
-        sizes.append(tokens.integer(f"cardinality {len(sizes)} of {n}", 1, _MOST_VALUES))
+    sizes = [tokens.integer(f"cardinality {i} of {n}", 1, _MOST_VALUES) for i in range(n)]
     scopes: list[tuple[int, ...]] = []
-    while len(scopes) < n:
-        child, what = len(scopes), f"of variable {len(scopes)}"
+    for child in range(n):
+        what = f"of variable {child}"
         count = tokens.integer(f"the number of parents {what}", 0, min(n, MOST_DIMENSIONS) - 1)
-        family = [child]
-        for _ in range(count):
-            family.append(tokens.integer(f"a parent {what}", 0, n - 1))
-            if family[-1] in family[:-1]:
-                raise tokens.wrong(tokens.at - 1, f"a parent {what}", "each other variable once")
-        scopes.append((*family[1:], child))
+        scopes.append((*tokens.distinct(count, f"a parent {what}", 0, n - 1, child), child))
     tables = read_tables(tokens, sizes, scopes)
     found = re.search(_DISPLAY, tokens.data, re.DOTALL)
     if found is None:
@@ -68,9 +61,7 @@ def read_fg(path: PathLike) -> Model:
     for f in range(tokens.integer("the number of factors", 0)):
         what = f"of factor {f}"
         m = tokens.integer(f"the number of variables {what}", 0, MOST_DIMENSIONS)
-        labels = [tokens.integer(f"a variable {what}", 0) for _ in range(m)]
-        if len(set(labels)) < m:
-            raise tokens.wrong(tokens.at - 1, f"a variable {what}", "each variable once")
+        labels = tokens.distinct(m, f"a variable {what}", 0, LARGEST_INTEGER)
         shape = []
         for label in labels:
             low, high, why = 1, _MOST_VALUES, ""

@@ -116,15 +116,12 @@ def _read(tokens: Tokens) -> Any:
         return result
     n = tokens.integer("the number of variables", 0)
     if kind == b"MAR":
-        result = []
-        while len(result) < n:
-            result.append(_read_probabilities(tokens, f"variable {len(result)} of {n}"))
+        result = [_read_probabilities(tokens, f"variable {i} of {n}") for i in range(n)]
         tokens.end(f"the {n} variables")
         return result
-    values: list[int] = []
-    while len(values) < n:
-        what = f"the value of variable {len(values)} of {n}"
-        values.append(tokens.integer(what, 0, _MOST_VALUES - 1))
+    values = [
+        tokens.integer(f"the value of variable {i} of {n}", 0, _MOST_VALUES - 1) for i in range(n)
+    ]
     tokens.end(f"the {n} values")
     return np.array(values, dtype=np.int64)
 
