@@ -545,21 +545,16 @@ class Target(Worded, ABC):
         longest: tuple[Any, ...] = max(self.state_names or (self.values,), key=len)
         values = ", ".join(map(str, longest))
         first = ", ".join(str(self.label(i)) for i in range(min(self.n_sites, _FEW_NAMES)))
-        seen = [
-            f"{self.label(i)} = {value_name(self, i, value)}"
-            for i, value in zip(self.observed_sites.tolist(), self._observed(), strict=True)
-        ]
         more = ", ..." if self.n_sites > _FEW_NAMES else ""
         rows = [
             (type(self).__name__, repr(self)),
             (f"{self.n_sites} variables", first + more),
             (f"{self.cardinalities.max(initial=0)} values at most", values),
         ]
-        return table([*rows, (f"{len(seen)} observed", ", ".join(seen))] if seen else rows)
-
-    def _observed(self) -> list[int]:
-        """Return the values of `observed_sites`."""
-        return []
+        if isinstance(self, Conditioned):
+            seen = [f"{name} = {value}" for name, value in self.evidence.items()]
+            rows.append((f"{len(seen)} observed", ", ".join(seen)))
+        return table(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         cls, state = type(self), cast(dict[str, Any], object.__getstate__(self) or {})
@@ -649,9 +644,6 @@ class Conditioned(Target):
     def observed_sites(self) -> NDArray[np.int64]:
         return self.sites
 
-    def _observed(self) -> list[int]:
-        return list(self.observed.tolist())
-
     @property
     def evidence(self) -> dict[Any, Any]:
         """What was observed, by the names of variables and values."""
@@ -666,10 +658,9 @@ class Conditioned(Target):
         hard, soft = _hard_and_soft(self.target, evidence)
         target = self.target.weighted(soft) if soft else self.target
         sites, observed = target.check_evidence(hard)
-        again = np.isin(sites, self.sites)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
-        for site, value in zip(sites[again].tolist(), observed[again].tolist(), strict=True):
-            if kept[site] != value:
+        for site, value in zip(sites.tolist(), observed.tolist(), strict=True):
+            if kept.get(site, value) != value:
                 raise ValueError(
                     f"evidence sets variable {self.label(site)!r} to "
                     f"{value_name(self, site, value)}; it was observed as "

@@ -314,14 +314,11 @@ class MarkovNetwork(Target):
             If two variables, or two values of one, have the same text as a name, or a name is empty
             or has a quotation mark or a line break.
         """
-        conditional = [self._conditional(self.label(site)) for site in range(self.n_sites)]
-        names = [str(self.label(site)) for site in range(self.n_sites)]
         states = [list(map(str, own)) for own in self._values(range(self.n_sites))]
-        factors = self._factors(self._table)
-        blocks = [
-            (f, scope, np.moveaxis(factors[f][1], axis, -1)) for f, scope, axis in conditional
-        ]
-        write_bif(path, [block[1:] for block in sorted(blocks, key=lambda b: b[0])], names, states)
+        blocks = []
+        for f, scope, axis in sorted(map(self._conditional, self.names)):
+            blocks.append((scope, np.moveaxis(self._factor_table(f, self._table), axis, -1)))
+        write_bif(path, blocks, list(map(str, self.names)), states)
 
     def to_uai(self, path: Path) -> None:
         """Write the network as a UAI file of type MARKOV, which reads back bit for bit.
@@ -804,21 +801,16 @@ class MarkovNetwork(Target):
 
     def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
         flat, leading = self._flat(x)
-        view = self.view()
-        site = view.site.astype(np.int64)
-        start = view.factor_start.astype(np.int64)
-        degree = start[1:] - start[:-1]
-        # Pairs of a move and a factor that contains its site.
-        move = np.repeat(np.arange(site.size), degree[site])
-        begin = np.cumsum(degree[site]) - degree[site]
-        pair = start[site][move] + np.arange(move.size) - begin[move]
-        factor, stride = view.factor[pair], view.stride[pair].astype(np.int64)
+        site = self.offers.site_of_moves
+        # A row for each move: the factors that contain its site.
+        near = self._strides.T.tocsr()[site]
+        move = np.repeat(np.arange(site.size), np.diff(near.indptr))
         result = np.empty((len(flat), site.size))
         for row, entries in enumerate(self._entries(flat)):
             state = flat[row].astype(np.int64)
             change = self.offers.after_moves(state) - state[site]
-            here = entries[factor]
-            there = here + stride * change[move]
+            here = entries[near.indices]
+            there = here + near.data * change[move]
             with np.errstate(invalid="ignore"):  # out of an impossible state
                 difference = self._log_table[there] - self._log_table[here]
             result[row] = np.bincount(move, difference, site.size)
