@@ -326,7 +326,7 @@ def test_the_checkpoint_before_is_used_with_a_warning(store, tmp_path):
     same(open_draws(copied), whole)
     for name in ("checkpoint.0", "checkpoint.1"):
         (copied / "sklsb" / name).write_bytes(b"sklsb 7\n" + data[8:])
-    with pytest.raises(StoreError, match="is of version '7' of the format; this is version 1"):
+    with pytest.raises(StoreError, match="is of version '7' of the format; this is 2"):
         GibbsSampler.resume(copied, TARGET)
     for name in ("checkpoint.0", "checkpoint.1"):
         (copied / "sklsb" / name).unlink()

@@ -19,8 +19,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-# The number of the format.
-_MAGIC, _DIGEST = b"sklsb 2\n", 32
+_VERSION, _DIGEST = "2", 32  # of the format; bytes of a checksum
+_MAGIC = f"sklsb {_VERSION}\n".encode()
 _HEAD = len(_MAGIC) + _DIGEST
 _ALIGNED = 16
 _BIT_GENERATORS = ("PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937")
@@ -269,7 +269,7 @@ def check(data: bytes) -> bytes:
     if data[: len(_MAGIC)] != _MAGIC:
         if data[:6] == _MAGIC[:6] and data[7:8] == b"\n":
             version = data[6:7].decode(errors="replace")
-            raise DamagedError(f"it is of version {version!r} of the format; this is version 1")
+            raise DamagedError(f"it is of version {version!r} of the format; this is {_VERSION}")
         raise DamagedError("it does not begin as files of sklsb do")
     if len(data) < _HEAD + 8:
         raise DamagedError(f"it ends after {len(data)} bytes")
