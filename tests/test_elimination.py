@@ -967,7 +967,7 @@ def test_orders_of_simple_graphs_are_the_best(graph):
 
 def test_nothing_to_eliminate_is_affordable():
     """Where all variables are barren, or observed."""
-    assert order.may_fit([], [], np.array([2]), 4.0)
+    assert order.greedy_work([], [], np.array([2]), 4.0) == 0.0
     barren = MarkovNetwork([2, 2], [((0,), [0.3, 0.7]), ((0, 1), [[0.1, 0.9], [0.8, 0.2]])])
     assert "exact" in exact_hint(barren)
 

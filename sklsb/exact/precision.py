@@ -77,7 +77,7 @@ def cancelling_site(target: Target) -> int | None:
 def _spread(factor: Factor, axis: int) -> float:
     """Return the largest finite difference of two entries that differ in one variable."""
     table = factor.table
-    high = np.where(table > -np.inf, table, -np.inf).max(axis=axis)
+    high = table.max(axis=axis)
     low = np.where(table > -np.inf, table, np.inf).min(axis=axis)
     spread = (high - low)[high > -np.inf]
     return float(spread.max(initial=0.0))

@@ -40,8 +40,8 @@ from sklsb.exact.elimination.reduce import Reduced
 from sklsb.exact.elimination.schedule import Need
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets._checks import integer, n_threads, not_a_target
-from sklsb.targets._evidence import site_called, sites_by_name
-from sklsb.targets._names import coordinate, labels_of
+from sklsb.targets._evidence import site_called
+from sklsb.targets._names import Names, coordinate, labels_of
 from sklsb.targets.base import Target
 
 # Tasks by what messages are made for.
@@ -216,7 +216,7 @@ def sites_of(target: Target, variables: Any) -> list[int]:
         raise TypeError(
             f"variables is {variables!r:.200}; give a list of variables, or evidence as a dict."
         )
-    by_name, sites = sites_by_name(target), []
+    by_name, sites = Names(target.names), []
     if isinstance(variables, tuple) and by_name.find(variables) is not None:
         raise TypeError(
             f"variables is {variables!r}, which is the name of one variable; give a list of "

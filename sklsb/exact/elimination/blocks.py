@@ -171,13 +171,9 @@ class Whole:
         lp = np.empty(len(u))
         accepted = elimination.draw(u, x, lp, room)
         for c, part in zip(chains, parts, strict=True):
-            rows: Any = part
-            if not accepted[part].all():
-                rows = part.start + np.flatnonzero(accepted[part])
-            new, (old, old_lp) = (x[rows], lp[rows]), self._ahead[c]
-            if len(old):
-                new = np.concatenate([old, new[0]]), np.concatenate([old_lp, new[1]])
-            self._ahead[c] = new
+            kept, (states, log_p) = accepted[part], self._ahead[c]
+            states = np.concatenate([states, x[part][kept]])
+            self._ahead[c] = states, np.concatenate([log_p, lp[part][kept]])
 
     def take(self, c: int, n: int) -> tuple[States, Array]:
         x, lp = self._ahead[c]

@@ -23,7 +23,7 @@ from sklsb.exact.elimination.cost import (
     fits,
     n_entries,
 )
-from sklsb.exact.elimination.order import MOST_VARIABLES, best_order, may_fit
+from sklsb.exact.elimination.order import MOST_VARIABLES, SAVED, best_order, greedy_work
 from sklsb.exact.elimination.passes import Passes, Values, Weights, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build
 from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, absorb, no_state, prune, strike
@@ -192,7 +192,8 @@ def affordable(
     A quick look, at a model pruned with the defect ``loosest``, spares hopeless searches.
     """
     looked = prune(struck, (), loosest) if options.get("pruned", True) else struck
-    if not may_fit(looked.free, looked.factors, looked.sizes, limits[0]):
+    work = greedy_work(looked.free, looked.factors, looked.sizes, limits[0], SAVED)
+    if work > SAVED * limits[0]:
         return None
     found = ordered(struck, limits=limits, **options)
     return found if fits(found.cost, limits) else None

@@ -28,7 +28,7 @@ _FAR, _MOST_HOPELESS = 6.0, 2.0**30
 # Moves per join of its first and its longest rounds.
 _FEWEST_MOVES, _MOST_MOVES = 300, 4800
 # How much less work than that of the greedy order is thought possible in a quick look.
-_SAVED = 2.0**24
+SAVED = 2.0**24
 # Limit of the work, from MAX_SEARCH on, up to which the search is the same.
 _SHARED_SEARCH = 2.0**36
 # Share of the time left for annealing again after a variable is conditioned on.
@@ -104,16 +104,6 @@ def _is_hopeless(graph: Graph, max_work: float) -> bool:
         if not gone.any():
             return bool(left[: degree.size].any())
         left[: degree.size][gone] = 0
-
-
-def may_fit(
-    variables: Sequence[int],
-    factors: Sequence[Factor],
-    sizes: NDArray[np.int64],
-    max_work: float,
-) -> bool:
-    """Whether an order of at most ``max_work`` may exist, by a quick look at the greedy one."""
-    return greedy_work(variables, factors, sizes, max_work, _SAVED) <= _SAVED * max_work
 
 
 def greedy_work(

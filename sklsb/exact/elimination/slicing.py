@@ -43,9 +43,9 @@ def choose_slices(
     factors: Sequence[Factor],
     sizes: Int64,
     most: float,
-    keep: Collection[int] = (),
-    need: Need = "draws",
-    max_work: float = 2.0**50,
+    keep: Collection[int],
+    need: Need,
+    max_work: float,
 ) -> tuple[BucketTree, list[int]]:
     """Condition on variables until at most ``most`` entries of messages are held at once.
 
