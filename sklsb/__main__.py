@@ -63,7 +63,7 @@ def _observed(target: Any, words: list[str]) -> dict[Any, Any]:
     evidence = sklsb.targets._evidence
     found: dict[Any, Any] = {}
     said: dict[int, str] = {}  # by site, as a variable has a name and a number
-    names = evidence.sites_by_name(target)
+    names = sklsb.targets._names.Names(target.names)
     for word in words:
         name, value = _parted(word, names, target.state_names)
         variable = int(name) if names.find(name) is None and name.isdecimal() else name

@@ -12,7 +12,8 @@ from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import CALLED, as_draws, called, states_of
 from sklsb.diagnostics.reweighting import reweighted
 from sklsb.targets._checks import real_array
-from sklsb.targets._evidence import by_values, site_called, sites_by_name, value_name
+from sklsb.targets._evidence import by_values, site_called, value_name
+from sklsb.targets._names import Names
 from sklsb.targets.base import Target
 
 Array = NDArray[np.float64]
@@ -250,7 +251,7 @@ def _terms(target: Target, function: Any) -> Terms:
             "(variables, table). Draws of exact.sample take any function; so do exact.states, with "
             "exact.probabilities, of a small target."
         )
-    by_name, terms = sites_by_name(target), []
+    by_name, terms = Names(target.names), []
     for variables, given in function:
         if isinstance(variables, str) or not isinstance(variables, Sequence):
             raise TypeError(

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.memory import check_fits
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
@@ -100,7 +101,7 @@ def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
     return given
 
 
-def finite_array(value: ArrayLike | None, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def finite_array(value: ArrayLike | None, name: str, shape: tuple[int, ...]) -> Array:
     """Return finite numbers of this shape: zeros for None, a single number everywhere."""
     if value is None:
         return np.zeros(shape)
@@ -114,7 +115,7 @@ def finite_array(value: ArrayLike | None, name: str, shape: tuple[int, ...]) -> 
     return values
 
 
-def refuse(bad: NDArray[np.bool_], values: NDArray[np.float64], name: str, rule: str) -> None:
+def refuse(bad: Bools, values: Array, name: str, rule: str) -> None:
     """Raise if any entry is bad, naming the first."""
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -164,7 +165,7 @@ def integer(value: Any, name: str, smallest: int, largest: int) -> int:
     return int(value)
 
 
-def check_sizes(given: Any, name: str, n_sites: int | None = None) -> NDArray[np.int64]:
+def check_sizes(given: Any, name: str, n_sites: int | None = None) -> Ints:
     """Return the number of values of each variable, from a list or one number for all."""
     sizes = list(given) if np.ndim(given) else [given] * (1 if n_sites is None else n_sites)
     if n_sites is not None and len(sizes) != n_sites:
@@ -213,7 +214,7 @@ def check_names(names: Iterable[Any] | None, n_sites: int) -> list[Any] | None:
 
 
 def check_state_names(
-    state_names: Any, labels: Sequence[Any], cardinalities: NDArray[np.int64]
+    state_names: Any, labels: Sequence[Any], cardinalities: Ints
 ) -> tuple[tuple[Any, ...], ...] | None:
     """Return the names of the values of all variables, or None."""
     if state_names is None:
@@ -287,9 +288,7 @@ def _check_touched(n_bytes: int) -> None:
     )
 
 
-def touched_near(
-    near: Any, n_moves: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+def touched_near(near: Any, n_moves: Ints) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """List the moves that each move touches: the moves of the sites ``near`` its own."""
     _check_touched(4 * int(n_moves @ (near @ n_moves)))
     site = np.repeat(np.arange(n_moves.size), n_moves)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._words import did_you_mean
 from sklsb.targets._names import (
     Names,
@@ -24,7 +25,10 @@ from sklsb.targets._names import (
     turned,
 )
 
-Weights = Mapping[int, NDArray[np.float64]]
+if TYPE_CHECKING:
+    from sklsb.targets.base import Target
+
+Weights = Mapping[int, Array]
 _MOST_NAMES = 100  # in an error
 
 
@@ -32,33 +36,12 @@ class NoStateError(ValueError):
     """No state has positive probability."""
 
 
-class Named(Protocol):
-    """What of a target is needed to find its variables and values."""
-
-    @property
-    def n_sites(self) -> int: ...
-    @property
-    def names(self) -> list[Any]: ...
-    @property
-    def values(self) -> tuple[int, ...]: ...
-    @property
-    def cardinalities(self) -> NDArray[np.int64]: ...
-    @property
-    def state_names(self) -> Sequence[tuple[Any, ...]] | None: ...
-    def label(self, site: int) -> Any: ...
-
-
 def shown(values: tuple[int, ...]) -> str:
     """Return values as errors show them."""
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
-def sites_by_name(target: Named) -> Names:
-    """Return the names of all variables; places are sites."""
-    return Names(target.names)
-
-
-def site_called(target: Named, sites: Names, variable: Any, what: str) -> int:
+def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
     """Return the site of a variable; ``what`` begins the error message."""
     site = sites.find(variable)
     counts = isinstance(variable, int | np.integer) and not is_flag(variable)
@@ -74,7 +57,7 @@ def site_called(target: Named, sites: Names, variable: Any, what: str) -> int:
     return site
 
 
-def names_of_values(target: Named, site: int) -> tuple[Any, ...]:
+def names_of_values(target: Target, site: int) -> tuple[Any, ...]:
     """Return what the values of a variable are called, which are numbers if they have no names."""
     if target.state_names is None:
         return target.values[: int(target.cardinalities[site])]
@@ -95,7 +78,7 @@ def _place(names: tuple[Any, ...], value: Any) -> int | None:
     return place
 
 
-def by_values(target: Named, sites: Sequence[int], table: Any, name: str) -> Any:
+def by_values(target: Target, sites: Sequence[int], table: Any, name: str) -> Any:
     """Return a table of pandas or xarray with its labels in the order of the values of variables.
 
     Numbers from 0 on that are no names are positions.
@@ -110,7 +93,7 @@ def by_values(target: Named, sites: Sequence[int], table: Any, name: str) -> Any
     return turned(table, named)
 
 
-def value_called(target: Named, site: int, value: Any, what: str) -> int:
+def value_called(target: Target, site: int, value: Any, what: str) -> int:
     """Return a value of a variable, given by its name, which is its number if it has no other."""
     if is_missing(value):
         raise ValueError(
@@ -135,7 +118,7 @@ def value_called(target: Named, site: int, value: Any, what: str) -> int:
     )
 
 
-def called_otherwise(target: Named, kind: type) -> str:
+def called_otherwise(target: Target, kind: type) -> str:
     """Return what a number or flag means that is the name of another value, if there is one."""
     for site, names in enumerate(target.state_names or ()):
         for place, (value, name) in enumerate(zip(target.values, names, strict=False)):
@@ -144,19 +127,19 @@ def called_otherwise(target: Named, kind: type) -> str:
     return ""
 
 
-def value_name(target: Named, site: int, value: int) -> Any:
+def value_name(target: Target, site: int, value: int) -> Any:
     """Return the name of a value, which is its number if it has no other."""
     return names_of_values(target, site)[target.values.index(value)]
 
 
-def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
+def site_of_each(target: Target, evidence: Any) -> dict[int, tuple[Any, Any]]:
     """Return the variable, as it was called, and what was observed of it, by site."""
     if not is_soft(evidence) or columns_of(evidence) is not None:
         given, rows = f"{evidence!r:.80}", ""
         if columns_of(evidence) is not None:
             given, rows = "a data frame", ", one for each row, as by to_dict('records')"
         raise TypeError(f"evidence is {given}; give a dict of variable: value{rows}.")
-    by_name, found = sites_by_name(target), dict[int, tuple[Any, Any]]()
+    by_name, found = Names(target.names), dict[int, tuple[Any, Any]]()
     for variable, given in evidence.items():
         site = site_called(target, by_name, variable, "evidence names the variable")
         if site in found:
@@ -173,14 +156,14 @@ def is_soft(given: Any) -> bool:
     return isinstance(given, Mapping) or labels_of(given) is not None
 
 
-def states_in(target: Named, frame: Any, name: str, by_column: bool, by_value: bool) -> Any:
+def states_in(target: Target, frame: Any, name: str, by_column: bool, by_value: bool) -> Any:
     """Return the rows of a data frame as an array of states.
 
     ``by_column``: columns are variables by name, else only if called 0, 1, ... in any order.
     ``by_value``: entries are values by name, where these have names; numbers are values, too, if no
     name is a number.
     """
-    by_name, own = sites_by_name(target), columns_of(frame) or []
+    by_name, own = Names(target.names), columns_of(frame) or []
     order = [*range(len(own))]
     if by_column:
         order = [site_called(target, by_name, label, f"{name} has the column") for label in own]
@@ -242,7 +225,7 @@ def impossible(clash: Mapping[Any, Any]) -> NoStateError:
     )
 
 
-def weights_of(target: Named, evidence: Any) -> dict[int, NDArray[np.float64]]:
+def weights_of(target: Target, evidence: Any) -> dict[int, Array]:
     """Return a weight of each value of each variable observed, of shape (cardinality,)."""
     found = {}
     for site, (variable, given) in site_of_each(target, evidence).items():
@@ -255,9 +238,7 @@ def weights_of(target: Named, evidence: Any) -> dict[int, NDArray[np.float64]]:
     return found
 
 
-def _likelihoods(
-    target: Named, site: int, given: Mapping[Any, Any], what: str
-) -> NDArray[np.float64]:
+def _likelihoods(target: Target, site: int, given: Mapping[Any, Any], what: str) -> Array:
     weights = np.full(int(target.cardinalities[site]), np.nan)
     for name, likelihood in given.items():
         place = np.searchsorted(target.values, value_called(target, site, name, what))

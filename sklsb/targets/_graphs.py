@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import numbers
 import os
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.rules.coloring import color
+from sklsb._system.arrays import Array, Ints
 from sklsb._words import worded
 from sklsb.io.uai import Model, write_uai
 from sklsb.targets._checks import as_array, check_names, finite_array, has
@@ -27,7 +29,7 @@ _FIXED_POINT_BITS = 61
 _LARGEST_EXPONENT = 700.0  # of doubles
 
 
-def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
+def fixed_point_unit(largest: Array) -> Array:
     """Return the units of 62-bit fixed point for sums of at most ``largest``.
 
     Integer sums are exact in any order, so they never drift; float64 has only 53 bits.
@@ -36,7 +38,7 @@ def fixed_point_unit(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.ldexp(1.0, np.maximum(exponent, -1022)))
 
 
-def refuse_large(sizes: NDArray[np.float64], what: str) -> None:
+def refuse_large(sizes: Array, what: str) -> None:
     """Raise if log-ratios may overflow."""
     if sizes.max(initial=0.0) > LARGEST_FIELD:
         i = int(sizes.argmax())
@@ -166,7 +168,7 @@ def of_field(lattice: Any) -> Any:
     return checked
 
 
-def _lattice_couplings(strengths: NDArray[np.float64], periodic: bool) -> sp.csr_array:
+def _lattice_couplings(strengths: Array, periodic: bool) -> sp.csr_array:
     site = np.arange(strengths[0].size).reshape(strengths.shape[1:])
     parts = []
     for axis, strength in enumerate(strengths):
@@ -190,9 +192,15 @@ class GraphTarget(Target):
     """A target with couplings between pairs of variables and a field on each."""
 
     couplings: sp.csr_array
-    field: NDArray[np.float64]
+    field: Array
 
-    def __init__(self, couplings: Any, field: ArrayLike | None, names: Iterable[Any] | None):
+    def __init__(
+        self,
+        couplings: Any,
+        field: ArrayLike | None = None,
+        *,
+        names: Iterable[Any] | None = None,
+    ):
         matrix, labels = symmetric_matrix(couplings)
         labels = check_names(names, matrix.shape[0]) or labels
         self._set(matrix, field, None, ("site",), labels)
@@ -251,6 +259,14 @@ class GraphTarget(Target):
         self._labels = labels
         self._check_size()
 
+    def _with_field(self, field: Array, constant: float) -> Self:
+        """Return the model with another field."""
+        model = copy.copy(self)
+        vars(model)["field"], model.constant = field, constant
+        model._freeze()
+        model._check_size()
+        return model
+
     @abstractmethod
     def _set_field(self, field: ArrayLike | None) -> None:
         """Set the field, with sites along its first axis, after a check against ``shape``."""
@@ -280,7 +296,7 @@ class GraphTarget(Target):
         size = " x ".join(map(str, self.shape))
         return f"{type(self).__name__}({size} sites, {self.couplings.nnz // 2} couplings)"
 
-    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def first_order_ratios(self, x: ArrayLike) -> Array:
         """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable."""
         return self.log_ratios(x)
 
@@ -294,8 +310,8 @@ class GraphTarget(Target):
         return self if type(self).log_prob.__module__.startswith("sklsb.") else None
 
     @property
-    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
-        result: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [((), np.array(self.constant))]
+    def log_factors(self) -> list[tuple[tuple[int, ...], Array]]:
+        result: list[tuple[tuple[int, ...], Array]] = [((), np.array(self.constant))]
         result += [((i,), table) for i, table in enumerate(self._field_tables())]
         upper = sp.triu(self.couplings, 1).tocoo()
         shape = self._pair_table()
@@ -340,14 +356,14 @@ class GraphTarget(Target):
             return float(of_sites + couplings + abs(self.constant))
 
     @abstractmethod
-    def _field_tables(self) -> NDArray[np.float64]:
+    def _field_tables(self) -> Array:
         """Return log p of each value of each site by its field alone, shape (n_sites, values)."""
 
     @abstractmethod
-    def _pair_table(self) -> NDArray[np.float64]:
+    def _pair_table(self) -> Array:
         """Return the factor of a coupling for each pair of values."""
 
-    def _unit(self) -> NDArray[np.float64]:
+    def _unit(self) -> Array:
         """Return the fixed-point unit of the couplings of each site."""
         return fixed_point_unit(abs(self.couplings).sum(axis=1))
 
@@ -361,7 +377,7 @@ class GraphTarget(Target):
         return view
 
 
-def colors(graph: sp.csr_array) -> NDArray[np.int64]:
+def colors(graph: sp.csr_array) -> Ints:
     """Colour a graph so that neighbours differ, with two colours if two suffice.
 
     Greedily in breadth-first order: each node gets the first colour that no neighbour has.

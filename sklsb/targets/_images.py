@@ -3,34 +3,18 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from sklsb._system.arrays import Array, Bools
 from sklsb.targets._checks import as_array, positive, real_array, refuse
-
-Array = NDArray[np.float64]
 
 
 def image_field(
     image: ArrayLike, means: ArrayLike, noise_sd: Any, missing: ArrayLike | None, name: str
 ) -> Array:
-    r"""Return :math:`-|y_i - \mu_s|^2 / (2 \sigma^2)` of each value s at each pixel i.
+    """Return -|y - mean|^2 / (2 noise_sd^2) of each value at each pixel y, shape (rows, cols, k).
 
-    Parameters
-    ----------
-    image : array_like of shape (rows, cols) or (rows, cols, channels)
-        Observed pixels y.
-    means : array_like of shape (k,) or (k, channels)
-        Pixel of each value without noise.
-    noise_sd : float
-        Standard deviation of the noise.
-    missing : array_like of bool, shape (rows, cols), or None
-        Pixels that were not observed, which say nothing, whatever stands there.
-    name : str
-        What errors call the means.
-
-    Returns
-    -------
-    ndarray of float64, shape (rows, cols, k)
+    It is 0 where a pixel is ``missing``. Errors call the means ``name``.
     """
     sd = positive(noise_sd, "noise_sd")
     values, unknown = read_pixels(image, missing)
@@ -60,7 +44,7 @@ def image_field(
     return field
 
 
-def read_pixels(image: ArrayLike, missing: ArrayLike | None) -> tuple[Array, NDArray[np.bool_]]:
+def read_pixels(image: ArrayLike, missing: ArrayLike | None) -> tuple[Array, Bools]:
     """Return pixels, 0 where they were not observed, and where that is, also by a mask."""
     unknown: Any = False
     if isinstance(image, np.ma.MaskedArray):

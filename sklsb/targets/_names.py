@@ -49,20 +49,14 @@ def plain(labels: Iterable[Any]) -> list[Any]:
     return [one(label) for label in labels]
 
 
-def are_plain(labels: Sequence[Any]) -> bool:
-    """Whether labels are all strings, or all integers."""
-    kinds = {type(label) for label in labels}
-    return kinds <= {str} or kinds <= {int}
-
-
 def are_numbers(labels: Iterable[Any]) -> bool:
     """Whether labels are all integers or floats."""
-    return {type(label) for label in labels} <= {int, float}
+    return {*map(type, labels)} <= {int, float}
 
 
 def coordinate(labels: Sequence[Any]) -> NDArray[Any]:
     """Return labels as a coordinate: strings and numbers as they are, all others as text."""
-    if not are_plain(labels) and not are_numbers(labels):
+    if not are_numbers(labels) and {*map(type, labels)} != {str}:
         texts = [[way(label) for label in labels] for way in (_text, repr)]
         distinct = [words for words in texts if len(set(words)) == len(words)]
         labels = [*distinct, range(len(labels))][0]

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.targets._evidence import NoStateError, clashing, impossible
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 # Dead ends in the first attempt, more in each later one; attempts.
 _PATIENCE, _ATTEMPTS = 20, 20
 
@@ -69,7 +68,7 @@ class Support:
         self,
         scopes: list[NDArray[np.uint32]],
         tables: Callable[[int], Array],
-        cardinalities: NDArray[np.int64],
+        cardinalities: Ints,
         label: Callable[[int], Any] = int,
         value_name: Callable[[int, int], Any] = lambda i, value: value,
     ):
@@ -98,7 +97,7 @@ class Support:
             self.impossible = error.factor
         self.domains, self.n_possible = domains.left, domains.sizes
 
-    def _ancestral_order(self) -> tuple[NDArray[np.int64], dict[int, tuple[int, int]]]:
+    def _ancestral_order(self) -> tuple[Ints, dict[int, tuple[int, int]]]:
         """Variables, parents first, and the (factor, axis) of each one's conditional table.
 
         Empty unless each variable has one table, its conditional probability, of which it is the
@@ -127,9 +126,7 @@ class Support:
         """Return the names of the variables of a factor."""
         return tuple(self.label(i) for i in self.scopes[factor])
 
-    def draw(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> Ints:
         """Return a state with the observed values at which no table is zero."""
         left = self.left_given(sites, observed)
         if not self.allowed and not self.order.size:
@@ -150,7 +147,7 @@ class Support:
             "state, or says that there is none."
         )
 
-    def left_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> list[Bools]:
+    def left_given(self, sites: Ints, observed: Ints) -> list[Bools]:
         """Return which values of each variable evidence leaves."""
         evidence = dict(zip(sites.tolist(), observed.tolist(), strict=True))
         try:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb._words import did_you_mean
 from sklsb.exceptions import ModelWarning
@@ -43,7 +43,7 @@ class Conditional(NamedTuple):
     child: Hashable
     parents: list[Any]
     values: list[Any] | None  # of the child, None if the rows are arrays without names
-    rows: Mapping[tuple[Any, ...], Any] | NDArray[np.float64]
+    rows: Mapping[tuple[Any, ...], Any] | Array
     by_pandas: bool = False  # which may have sorted the values
 
 
@@ -317,9 +317,7 @@ def _row(parents: Sequence[Any], values: Sequence[Any]) -> str:
     return ", ".join(f"{p}={v}" for p, v in zip(parents, values, strict=True)) or "without parents"
 
 
-def tabulated(
-    table: Conditional, states: Mapping[Any, Sequence[Any]], normalize: bool
-) -> NDArray[np.float64]:
+def tabulated(table: Conditional, states: Mapping[Any, Sequence[Any]], normalize: bool) -> Array:
     """Return a table as an array, the parents' axes first; check that each row is whole."""
     child, parents = table.child, table.parents
     shape = tuple(len(states[name]) for name in [*parents, child])
@@ -360,7 +358,7 @@ def tabulated(
     return np.where(normalize | (abs(total - 1.0) > _EXACT), result / total, result)
 
 
-def _check_direction(table: Conditional, result: NDArray[np.float64]) -> None:
+def _check_direction(table: Conditional, result: Array) -> None:
     """Refuse to scale rows of probabilities that were scaled by column, as by pandas.crosstab."""
     columns, rows = result.sum(axis=tuple(range(result.ndim - 1))), result.sum(axis=-1)
     for whole in (1.0, 100.0):
@@ -414,7 +412,7 @@ def _check_row(
     table: Conditional,
     states: Mapping[Any, Sequence[Any]],
     at: tuple[int, ...],
-    row: NDArray[np.float64],
+    row: Array,
     normalize: bool,
     most: float | None = None,
 ) -> None:
@@ -564,7 +562,7 @@ class Whole(NamedTuple):
 
     parents: list[Any]
     values: list[Any]
-    table: NDArray[np.float64]
+    table: Array
     unsure: bool  # whether pandas may have chosen the order of the values
 
 
@@ -666,7 +664,7 @@ def replaced(
     normalize: bool | Iterable[Any],
     known: Sequence[Any],
     unsure: Container[Any],
-) -> NDArray[np.float64]:
+) -> Array:
     """Return a new table of the last of the named variables, given the others."""
     *parents, child = names
     try:
@@ -679,7 +677,7 @@ def replaced(
 
 
 def framed(
-    names: Sequence[Any], states: Sequence[Sequence[Any]], table: NDArray[np.float64]
+    names: Sequence[Any], states: Sequence[Sequence[Any]], table: Array
 ) -> pd.DataFrame | pd.Series:
     """Return a table with its names: values of parents by row, of the last variable by column."""
     columns = pd.Index(states[-1], name=names[-1], tupleize_cols=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.targets._checks import check_sizes, integer
 from sklsb.targets._graphs import colors
 from sklsb.targets.markov_network import MarkovNetwork
@@ -19,9 +19,6 @@ _N_PROBES, _ALL, _FEWEST_COMPARED, _N_OF_PAIR = 3, 1 << 16, 256, 16
 _MOST_ENTRIES, _MOST_HELD = 1 << 22, 1 << 24  # of a table; of what a call returns
 _LARGEST = 700.0  # larger powers of e are no numbers
 _ROUNDING = 1e-9
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class _Terms:
@@ -112,17 +109,12 @@ class _Terms:
         return list(zip(scopes, tables, strict=True))
 
 
-def _differ(one: Array, other: Array) -> NDArray[np.bool_]:
+def _differ(one: Array, other: Array) -> Bools:
     """Return where numbers differ by more than rounding."""
     with np.errstate(invalid="ignore"):
         far = np.abs(one - other) > _ROUNDING * (1.0 + np.abs(other))
-    differ: NDArray[np.bool_] = far | (np.isneginf(one) != np.isneginf(other))
+    differ: Bools = far | (np.isneginf(one) != np.isneginf(other))
     return differ
-
-
-def _colors(seen: Any) -> Ints:
-    """Return a colour of each variable, such that no term sees two of one."""
-    return colors(sp.csr_array(seen.T.astype(np.int64) @ seen.astype(np.int64)))
 
 
 def of_terms(
@@ -145,8 +137,10 @@ def of_terms(
     wanted = terms(x)
     missed = True
     while missed:
-        color = _colors(seen.tocsr())
-        tables, missed = terms.tables(seen.tocsr(), color), False
+        rows = seen.tocsr()
+        # No term sees two variables of one colour.
+        color = colors(sp.csr_array(rows.T.astype(np.int64) @ rows.astype(np.int64)))
+        tables, missed = terms.tables(rows, color), False
         for t, (scope, table) in enumerate(tables):
             far = _differ(table[tuple(x[:, scope].T)], wanted[:, t])
             if far.any():

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.targets.conditioned import ConditionedView
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.warn import warn
 from sklsb._words import Worded, worded
 from sklsb.exceptions import ModelWarning
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from sklsb.targets._torch.model import Device, DType, Model
 
 States = NDArray[np.signedinteger[Any]]
+NO_SITES = np.empty(0, np.int64)
 _FEW_NAMES = 10  # in a notebook
 
 
-def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
+def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> Bools:
     """Faster ``np.isin(x, values)`` for sorted values."""
     first, last = values[0], values[-1]
     if len(values) < 3:
@@ -51,7 +53,7 @@ def _are_among(x: NDArray[Any], values: tuple[int, ...]) -> NDArray[np.bool_]:
     return np.isin(x, values)
 
 
-def _as_arrays(evidence: Mapping[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _as_arrays(evidence: Mapping[int, int]) -> tuple[Ints, Ints]:
     """Return sites, increasing, and their values."""
     fixed = sorted(evidence)
     return np.array(fixed, np.int64), np.array([evidence[i] for i in fixed], np.int64)
@@ -145,11 +147,11 @@ class Target(Worded, ABC):
         """
         return nullcontext(lambda error: None)
 
-    def observing(self, sites: NDArray[np.int64]) -> Target:
+    def observing(self, sites: Ints) -> Target:
         """Return a target that may save the work for moves of these sites."""
         return self
 
-    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
+    def _is_single_given(self, sites: Ints, observed: Ints) -> bool:
         """Return `_is_single`, from states with these values only."""
         return self._is_single
 
@@ -169,7 +171,7 @@ class Target(Worded, ABC):
         return int(math.prod(self.shape))
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         """Number of values of each variable, shape (n_sites,)."""
         return np.full(self.n_sites, len(self.values), dtype=np.int64)
 
@@ -180,7 +182,7 @@ class Target(Worded, ABC):
         return np.dtype(np.int8 if small else np.int16)
 
     @property
-    def n_possible(self) -> NDArray[np.int64]:
+    def n_possible(self) -> Ints:
         """Number of values of each variable not known to be impossible, shape (n_sites,)."""
         return self.cardinalities
 
@@ -200,7 +202,7 @@ class Target(Worded, ABC):
         return labels[0] if len(labels) == 1 else list(itertools.product(*labels))
 
     @abstractmethod
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         """Unnormalised log-probability of each state, -inf if impossible.
 
         Parameters
@@ -218,7 +220,7 @@ class Target(Worded, ABC):
         """
 
     @abstractmethod
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         """Return log p(x') - log p(x) for every x' that differs from x in one variable.
 
         Site by site, and for each its other values in increasing order. Undefined at impossible x.
@@ -248,7 +250,7 @@ class Target(Worded, ABC):
         return None
 
     @property
-    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
+    def log_factors(self) -> list[tuple[tuple[int, ...], Array]] | None:
         r"""Terms of log p over a few variables each; None if there are none.
 
         .. math:: \log p(x) = \sum_f t_f(x_{S_f})
@@ -290,7 +292,7 @@ class Target(Worded, ABC):
         """Arrays for sweeps by classes of variables, if they are faster than with `site_view`."""
         return None
 
-    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def first_order_ratios(self, x: ArrayLike) -> Array:
         r"""First-order approximation of `log_ratios`, from the gradient at x.
 
         .. math:: (x^m - x) \cdot \nabla \log p(x)
@@ -324,9 +326,9 @@ class Target(Worded, ABC):
         raise no_gradient(self)
 
     @property
-    def observed_sites(self) -> NDArray[np.int64]:
+    def observed_sites(self) -> Ints:
         """Sites fixed by evidence, increasing."""
-        return np.empty(0, dtype=np.int64)
+        return NO_SITES
 
     def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state of positive probability, uniformly if all states are; shape (n_sites,)."""
@@ -341,9 +343,7 @@ class Target(Worded, ABC):
         """
         return self.draw_state(rng)
 
-    def draw_state_given(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> States:
+    def draw_state_given(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> States:
         """Draw a state of positive probability with the observed values at some sites.
 
         Raises
@@ -360,9 +360,7 @@ class Target(Worded, ABC):
             )
         return x
 
-    def n_possible_given(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def n_possible_given(self, sites: Ints, observed: Ints) -> Ints:
         """Return `n_possible` given the observed values of some sites."""
         result = self.n_possible.copy()
         result[sites] = 1
@@ -422,9 +420,7 @@ class Target(Worded, ABC):
             "Ising, Potts and RBM can. Add their logarithms to your function instead."
         )
 
-    def check_evidence(
-        self, evidence: Mapping[Any, Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def check_evidence(self, evidence: Mapping[Any, Any]) -> tuple[Ints, Ints]:
         """Return the sites of evidence, increasing, and their values."""
         found = {
             site: value_called(self, site, value, f"evidence[{variable!r}]")
@@ -478,13 +474,9 @@ class Target(Worded, ABC):
             raise TypeError(f"{name} has dtype {given.dtype}; give integers, one of {allowed}.")
         n = len(self.values)
         are_square = given.shape[-2:] == (n, n) and n == self.n_sites > 2
-        may_be = given.ndim > 2 or given.dtype.kind == "f"  # integers may list a few states
-        if (
-            are_square
-            and may_be
-            and given.dtype != self.dtype
-            and (np.sort(given) == np.eye(n)[-1]).all()
-        ):
+        # Integers may list a few states.
+        may_be = given.dtype != self.dtype and (given.ndim > 2 or given.dtype.kind == "f")
+        if are_square and may_be and (np.sort(given) == np.eye(n)[-1]).all():
             warn(
                 f"{name} looks like indicators (one-hot), but rows are read as states of zeros and "
                 f"a one. Give x.argmax(-1); {self.dtype}, the dtype of draws, says that states are "
@@ -589,9 +581,7 @@ class Conditioned(Target):
     Raises a ValueError if the target sees that no state with this evidence is possible.
     """
 
-    def __init__(
-        self, target: Target, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, target: Target, sites: Ints, observed: Ints) -> None:
         self.target, self.sites, self.observed = target, sites, observed
         self.shape, self.dims, self.values = target.shape, target.dims, target.values
         self.constant = target.constant
@@ -637,11 +627,11 @@ class Conditioned(Target):
         return self.target._is_single_given(self.sites, self.observed)
 
     @property
-    def n_possible(self) -> NDArray[np.int64]:
+    def n_possible(self) -> Ints:
         return self._n_possible.copy()
 
     @property
-    def observed_sites(self) -> NDArray[np.int64]:
+    def observed_sites(self) -> Ints:
         return self.sites
 
     @property
@@ -668,9 +658,7 @@ class Conditioned(Target):
                 )
         return Conditioned(target, *self._with(sites, observed))
 
-    def _with(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _with(self, sites: Ints, observed: Ints) -> tuple[Ints, Ints]:
         """Return this evidence with more, which prevails."""
         both = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         return _as_arrays(both | dict(zip(sites.tolist(), observed.tolist(), strict=True)))
@@ -685,29 +673,27 @@ class Conditioned(Target):
         x[self.sites] = self.observed
         return x if np.isfinite(self.target.log_prob(x)) else self.draw_state(rng)
 
-    def draw_state_given(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> States:
+    def draw_state_given(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> States:
         return self.target.draw_state_given(rng, *self._with(sites, observed))
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         states = self.check_states(x)
         agrees = (states[..., self.sites] == self.observed).all(axis=-1)
         result = np.full(agrees.shape, -np.inf)
         result[agrees] = self.target.log_prob(states[agrees])
         return result
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         ratios = self._inner.log_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
-    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def first_order_ratios(self, x: ArrayLike) -> Array:
         ratios = self.target.first_order_ratios(x)
         ratios[..., self._observed_moves()] = -np.inf
         return ratios
 
-    def _observed_moves(self) -> NDArray[np.bool_]:
+    def _observed_moves(self) -> Bools:
         """Whether each move changes an observed variable."""
         return np.isin(self.offers.site_of_moves, self.sites)
 
@@ -733,7 +719,7 @@ class Conditioned(Target):
         return None if inner is None else self._site_view._replace(inner=inner)
 
     @property
-    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]] | None:
+    def log_factors(self) -> list[tuple[tuple[int, ...], Array]] | None:
         given = self.target.log_factors
         if given is None:
             return None

@@ -22,6 +22,7 @@ from sklsb._kernels.targets.function import (
     neighbourhood_function,
     state_function,
 )
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb._system.progress import tick
 from sklsb._system.warn import warn
@@ -37,7 +38,7 @@ from sklsb.targets._checks import (
 )
 from sklsb.targets._names import aligned
 from sklsb.targets._terms import of_terms
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import NO_SITES, States, Target
 
 _MOST_TRIES = 1000
 # Values of variables in the states that a function is given at once.
@@ -242,7 +243,7 @@ class FunctionTarget(Target):
         return self.function
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         return self._cardinalities.copy()
 
     @property
@@ -253,10 +254,9 @@ class FunctionTarget(Target):
 
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]
-        none = np.empty(0, dtype=np.int64)
-        return self._is_single_given(none, none)
+        return self._is_single_given(NO_SITES, NO_SITES)
 
-    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
+    def _is_single_given(self, sites: Ints, observed: Ints) -> bool:
         """Whether values have single precision, or rounding that depends on the batch."""
         states = np.random.default_rng(1).integers(self._cardinalities, size=(32, self.n_sites))
         states[:, sites] = observed
@@ -304,7 +304,7 @@ class FunctionTarget(Target):
         if self.vectorized:
             self._try_one_by_one(states, found[True])
 
-    def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
+    def _try_one_by_one(self, states: Ints, together: Array) -> None:
         """Check that the value of a state does not depend on the others in the batch."""
         alone = np.concatenate([self._evaluate(states[[i]]) for i in range(len(states))])
         where = f"for it alone, as an array of shape {states[:1].shape}"
@@ -312,9 +312,9 @@ class FunctionTarget(Target):
 
     def _compare(
         self,
-        states: NDArray[np.int64],
-        values: NDArray[np.float64],
-        now: NDArray[np.float64],
+        states: Ints,
+        values: Array,
+        now: Array,
         rounding: tuple[float, float],
         where: str,
         why: str = "",
@@ -329,7 +329,7 @@ class FunctionTarget(Target):
                 f"{why}{self._advice}"
             )
 
-    def _evaluate(self, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _evaluate(self, states: Ints) -> Array:
         """Values at states of shape (n, n_sites), checked."""
         began = time.perf_counter()
         if self.vectorized:
@@ -368,7 +368,7 @@ class FunctionTarget(Target):
             )
         return values
 
-    def _values_around(self, x: States) -> NDArray[np.float64]:
+    def _values_around(self, x: States) -> Array:
         """Values at a state and its neighbours, shape (1 + n_moves,)."""
         site, rank = self._site[self._moves], self._rank[self._moves]
         new = rank + (rank >= x[site])
@@ -409,14 +409,14 @@ class FunctionTarget(Target):
                 ModelWarning,
             )
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         if self._pickled is not None:
             self._compare_with_pickled()
         flat, leading = self._flat(x)
         values = self._evaluate(flat.astype(np.int64)) if len(flat) else np.empty(0)
         return values.reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         values = np.empty((len(flat), 1 + self._site.size))
         for row, state in zip(values, flat, strict=True):
@@ -425,7 +425,7 @@ class FunctionTarget(Target):
             ratios = values[:, 1:] - values[:, :1]
         return ratios.reshape(*leading, self._site.size)
 
-    def observing(self, sites: NDArray[np.int64]) -> FunctionTarget:
+    def observing(self, sites: Ints) -> FunctionTarget:
         """Return a target that skips the moves of these sites; their log-ratios are -inf."""
         made = copy.copy(self)
         made._moves = np.flatnonzero(~np.isin(self._site, sites))
@@ -433,12 +433,9 @@ class FunctionTarget(Target):
 
     def draw_state(self, rng: np.random.Generator) -> States:
         """Draw a state by ``initial_state``, or uniformly until one is possible."""
-        none = np.empty(0, dtype=np.int64)
-        return self.draw_state_given(rng, none, none)
+        return self.draw_state_given(rng, NO_SITES, NO_SITES)
 
-    def draw_state_given(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> States:
+    def draw_state_given(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> States:
         fixed = self.initial_state is not None and not callable(self.initial_state)
         for _ in range(1 if fixed else _MOST_TRIES):
             x = super().draw_state(rng) if self.initial_state is None else self._given_state(rng)
@@ -538,7 +535,7 @@ class FunctionTarget(Target):
                 chains.scratch[:] = 0
                 self._raise(run.errors, states)
 
-    def _raise(self, errors: list[BaseException], states: NDArray[np.int64]) -> None:
+    def _raise(self, errors: list[BaseException], states: Ints) -> None:
         """Raise the error of the function, by calling it again around the state if need be."""
         if errors:
             raise errors[0]

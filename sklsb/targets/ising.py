@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
@@ -109,31 +109,19 @@ class Ising(GraphTarget):
     values = (-1, 1)
     _vartype = "SPIN"
 
-    def __init__(
-        self,
-        couplings: Any,
-        field: ArrayLike | None = None,
-        *,
-        names: Iterable[Any] | None = None,
-    ):
-        super().__init__(couplings, field, names)
-
     def weighted(self, weights: Weights) -> Ising:
-        model = copy.copy(self)
         fixed = {site: w for site, w in weights.items() if not w.all()}
         if fixed:
             raise ValueError(
                 f"evidence gives variable {self.label(next(iter(fixed)))!r} a likelihood of 0; "
                 "give the other value as what was observed."
             )
-        vars(model)["field"] = self.field.copy()
+        field, constant = self.field.copy(), self.constant
         for site, w in weights.items():
             low, high = np.log(w).tolist()
-            model.field[site] += 0.5 * (high - low)
-            model.constant += 0.5 * (high + low)
-        model._freeze()
-        model._check_size()
-        return model
+            field[site] += 0.5 * (high - low)
+            constant += 0.5 * (high + low)
+        return self._with_field(field, constant)
 
     def _set_field(self, field: ArrayLike | None) -> None:
         self.field = finite_array(field, "field", self.shape).ravel()
@@ -285,7 +273,7 @@ class Ising(GraphTarget):
     def _from_energy(
         cls,
         couplings: sp.csr_array,
-        field: NDArray[np.float64],
+        field: Array,
         constant: float,
         beta: float,
         labels: list[Any] | None = None,
@@ -581,7 +569,7 @@ class Ising(GraphTarget):
             self._vartype,
         )
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         states, leading = self._flat(x)
         found, n = np.empty(len(states)), at_once(_MOST_SPINS, self.n_sites)
         for k in range(0, len(states), n):
@@ -590,7 +578,7 @@ class Ising(GraphTarget):
             found[k : k + n] = np.einsum("ij,ij->i", flat, local)
         return (found + self.constant).reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         """Return log p(x with spin i flipped) - log p(x), -2 x_i (h_i + sum_j J_ij x_j)."""
         states, leading = self._flat(x)
         flat = states.astype(np.float64)
@@ -604,10 +592,10 @@ class Ising(GraphTarget):
 
         return IsingModel(self.couplings, self.field, device)
 
-    def _field_tables(self) -> NDArray[np.float64]:
+    def _field_tables(self) -> Array:
         return np.stack([-self.field, self.field], axis=1)
 
-    def _pair_table(self) -> NDArray[np.float64]:
+    def _pair_table(self) -> Array:
         return np.array([[1.0, -1.0], [-1.0, 1.0]])
 
     @cached_property

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.targets.markov_network import MarkovNetworkView
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.io.bif import read_bif, write_bif
 from sklsb.io.uai import Model, read_evidence, read_uai, write_uai
 from sklsb.targets import _conversions
@@ -31,12 +32,11 @@ from sklsb.targets._evidence import (
     by_values,
     names_of_values,
     site_called,
-    sites_by_name,
     value_name,
 )
 from sklsb.targets._names import Names, in_pandas, labels_of, ordered, plain
 from sklsb.targets._support import Support
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import NO_SITES, States, Target
 
 if TYPE_CHECKING:
     from sklsb.targets._tables import Whole
@@ -332,9 +332,7 @@ class MarkovNetwork(Target):
         scopes, tables = [scope for scope, _ in factors], [table for _, table in factors]
         write_uai(path, Model("MARKOV", tuple(self._cardinalities.tolist()), scopes, tables))
 
-    def _check_factor(
-        self, f: int, factor: Any, by_name: Names
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _check_factor(self, f: int, factor: Any, by_name: Names) -> tuple[Ints, Array]:
         try:
             scope, table = factor
         except (TypeError, ValueError):
@@ -395,7 +393,7 @@ class MarkovNetwork(Target):
         return sites
 
     @property
-    def cardinalities(self) -> NDArray[np.int64]:
+    def cardinalities(self) -> Ints:
         return self._cardinalities
 
     @property
@@ -404,26 +402,24 @@ class MarkovNetwork(Target):
         return self._scope_start.size - 1
 
     @property
-    def factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    def factors(self) -> list[tuple[tuple[int, ...], Array]]:
         """Scopes and tables, each of the shape of its scope's numbers of values."""
         return [(scope, table.copy()) for scope, table in self._factors(self._table)]
 
     @property
-    def log_factors(self) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    def log_factors(self) -> list[tuple[tuple[int, ...], Array]]:
         result = self._factors(self._log_table)
         for _, table in result:
             table.flags.writeable = False
         return result
 
-    def _factors(
-        self, values: NDArray[np.float64]
-    ) -> list[tuple[tuple[int, ...], NDArray[np.float64]]]:
+    def _factors(self, values: Array) -> list[tuple[tuple[int, ...], Array]]:
         """Return scopes and tables, which are views of the values of all tables."""
         scopes = [tuple(scope.tolist()) for scope in self._scopes()]
         tables = [self._factor_table(f, values) for f in range(self.n_factors)]
         return list(zip(scopes, tables, strict=True))
 
-    def _checked_entries(self, tables: Any) -> NDArray[np.float64]:
+    def _checked_entries(self, tables: Any) -> Array:
         """Return the entries of all tables, given these or one flat array; refuse wrong ones."""
         if isinstance(tables, np.ndarray) and tables.shape == self._table.shape:
             flat = tables.astype(np.float64)
@@ -451,7 +447,7 @@ class MarkovNetwork(Target):
             )
         return flat
 
-    def _with_entries(self, flat: NDArray[np.float64]) -> MarkovNetwork:
+    def _with_entries(self, flat: Array) -> MarkovNetwork:
         """Return the network with these entries of its tables."""
         return self._made_of(self._factors(flat), self._children)
 
@@ -639,7 +635,7 @@ class MarkovNetwork(Target):
                 "from_tables or from a file of a Bayesian network, without soft evidence, or look "
                 "into factors."
             )
-        site = site_called(self, sites_by_name(self), variable, "table names the variable")
+        site = site_called(self, Names(self.names), variable, "table names the variable")
         f = self._children.index(site)
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]].tolist()
         axis = scope.index(site)
@@ -742,18 +738,14 @@ class MarkovNetwork(Target):
         return f"MarkovNetwork({self.n_sites} sites, {self.n_factors} factors, {most} values)"
 
     @property
-    def n_possible(self) -> NDArray[np.int64]:
+    def n_possible(self) -> Ints:
         return self._support.n_possible.copy()
 
-    def n_possible_given(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def n_possible_given(self, sites: Ints, observed: Ints) -> Ints:
         left = self._support.left_given(sites, observed)
         return np.array([domain.sum() for domain in left], dtype=np.int64)
 
-    def possible_values(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> list[NDArray[np.bool_]]:
+    def possible_values(self, sites: Ints, observed: Ints) -> list[Bools]:
         """Return which values of each variable evidence leaves, as far as factors show."""
         return self._support.left_given(sites, observed)
 
@@ -768,14 +760,12 @@ class MarkovNetwork(Target):
         ValueError
             If there is none, or it was not found.
         """
-        return self.draw_state_given(rng, np.empty(0, np.int64), np.empty(0, np.int64))
+        return self.draw_state_given(rng, NO_SITES, NO_SITES)
 
-    def draw_state_given(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> States:
+    def draw_state_given(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> States:
         return self._support.draw(rng, sites, observed).astype(self.dtype)
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         r"""Log of the product of all factors, not divided by its sum Z over all states.
 
         .. math:: \log p(x) + \log Z = \sum_f \log \theta_f(x_{S_f})
@@ -799,7 +789,7 @@ class MarkovNetwork(Target):
             result[row] = self._log_table[entries].sum()
         return result.reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         site = self.offers.site_of_moves
         # A row for each move: the factors that contain its site.
@@ -816,7 +806,7 @@ class MarkovNetwork(Target):
             result[row] = np.bincount(move, difference, site.size)
         return result.reshape(*leading, site.size)
 
-    def _entries(self, states: States) -> Iterable[NDArray[np.int64]]:
+    def _entries(self, states: States) -> Iterable[Ints]:
         """Yield the position of each factor's entry in the tables, for each state."""
         for state in states:
             yield self._table_start[:-1] + self._strides @ state.astype(np.int64)
@@ -841,7 +831,7 @@ class MarkovNetwork(Target):
         names = self.label, partial(value_name, self)
         return Support(self._scopes(), tables, self._cardinalities, *names)
 
-    def _factor_table(self, f: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _factor_table(self, f: int, values: Array) -> Array:
         scope = self._scope[self._scope_start[f] : self._scope_start[f + 1]]
         table = values[self._table_start[f] : self._table_start[f + 1]]
         return table.reshape(self._cardinalities[scope])
@@ -884,6 +874,6 @@ class MarkovNetwork(Target):
         self._cardinalities.flags.writeable = False
 
 
-def _row_major(shape: NDArray[np.int64]) -> NDArray[np.int64]:
+def _row_major(shape: Ints) -> Ints:
     """Return the strides of a table, in entries."""
     return np.cumprod(np.append(shape, 1)[:0:-1])[::-1]

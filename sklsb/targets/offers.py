@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Ints
+
 
 def of_target(name: str, doc: str | None = None) -> Any:
     """Return a property that is read from the attribute ``target``."""
@@ -51,19 +53,19 @@ class Offers:
         return int((self.target.cardinalities - 1).sum())
 
     @property
-    def site_of_moves(self) -> NDArray[np.int64]:
+    def site_of_moves(self) -> Ints:
         """The variable that each move changes."""
         return np.repeat(np.arange(self.target.n_sites), self.target.cardinalities - 1)
 
     @property
-    def first_moves(self) -> NDArray[np.int64]:
+    def first_moves(self) -> Ints:
         """The index of the first move of each variable."""
         n_moves = self.target.cardinalities - 1
         return np.cumsum(n_moves) - n_moves
 
-    def after_moves(self, places: NDArray[Any]) -> NDArray[np.int64]:
+    def after_moves(self, places: NDArray[Any]) -> Ints:
         """Return the place of the value that each move leads to, from places (..., n_sites)."""
         site = self.site_of_moves
         other = np.arange(site.size) - self.first_moves[site]
-        after: NDArray[np.int64] = other + (other >= places[..., site])
+        after: Ints = other + (other >= places[..., site])
         return after

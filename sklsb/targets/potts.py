@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.targets.potts import PottsView
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.targets._checks import MOST_VALUES, check_state_names, real_array, refuse, touched_near
 from sklsb.targets._evidence import Weights, value_name
 from sklsb.targets._graphs import GraphTarget, of_field
@@ -92,21 +92,17 @@ class Potts(GraphTarget):
         names: Iterable[Any] | None = None,
         state_names: Iterable[Any] | None = None,
     ):
-        super().__init__(couplings, field, names)
+        super().__init__(couplings, field, names=names)
         if state_names is not None:
             of_each = [[*state_names]] * self.n_sites
             self.state_names = check_state_names(of_each, self.names, self.cardinalities)
 
     def weighted(self, weights: Weights) -> Potts:
-        model = copy.copy(self)
-        vars(model)["field"] = self.field.copy()
+        field = self.field.copy()
         with np.errstate(divide="ignore"):
             for site, w in weights.items():
-                model.field[site] += np.log(w)
-        model._check_possible()
-        model._freeze()
-        model._check_size()
-        return model
+                field[site] += np.log(w)
+        return self._with_field(field, self.constant)
 
     def _set_field(self, field: Any) -> None:
         given = real_array(field, "field")
@@ -129,15 +125,15 @@ class Potts(GraphTarget):
         if names and names != tuple(map(str, self.values)):
             self.state_names = (names,) * self.n_sites
         self.field = values.reshape(self.n_sites, k)
-        self._check_possible()
 
-    def _check_possible(self) -> None:
+    def _check_size(self) -> None:
         empty = np.flatnonzero((self.field == -np.inf).all(axis=1))
         if empty.size:
             raise ValueError(
                 f"every value of site {empty[0]} is impossible: its field is -inf throughout. "
                 "Leave at least one finite."
             )
+        super()._check_size()
 
     @classmethod
     @of_field
@@ -224,20 +220,16 @@ class Potts(GraphTarget):
         return f"{super().__repr__()[:-1]}, {len(self.values)} values)"
 
     @property
-    def n_possible(self) -> NDArray[np.int64]:
+    def n_possible(self) -> Ints:
         return np.asarray((self.field > -np.inf).sum(axis=1), dtype=np.int64)
 
-    def possible_values(
-        self, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> list[NDArray[np.bool_]]:
+    def possible_values(self, sites: Ints, observed: Ints) -> list[Bools]:
         """Return which values of each variable have a finite field and agree with evidence."""
         found = self.field > -np.inf
         found[sites] &= np.arange(len(self.values)) == observed[:, np.newaxis]
         return list(found)
 
-    def check_evidence(
-        self, evidence: Mapping[Any, Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def check_evidence(self, evidence: Mapping[Any, Any]) -> tuple[Ints, Ints]:
         sites, observed = super().check_evidence(evidence)
         bad = np.flatnonzero(self.field[sites, observed] == -np.inf)
         if bad.size:
@@ -253,7 +245,7 @@ class Potts(GraphTarget):
         rank = rng.integers(possible.sum(axis=1))
         return (np.cumsum(possible, axis=1) > rank[:, None]).argmax(axis=1).astype(self.dtype)
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         result = self.field[np.arange(self.n_sites), flat].sum(axis=1) + self.constant
         for value in self.values:
@@ -261,7 +253,7 @@ class Potts(GraphTarget):
             result += 0.5 * np.einsum("ij,ij->i", here, (self.couplings @ here.T).T)
         return result.reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         k = len(self.values)
         counts = np.stack(
@@ -282,10 +274,10 @@ class Potts(GraphTarget):
 
         return PottsModel(self.couplings, self.field, device)
 
-    def _field_tables(self) -> NDArray[np.float64]:
+    def _field_tables(self) -> Array:
         return self.field
 
-    def _pair_table(self) -> NDArray[np.float64]:
+    def _pair_table(self) -> Array:
         return np.eye(len(self.values))
 
     @cached_property

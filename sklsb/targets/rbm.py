@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from sklsb._kernels.targets.rbm import RBMSiteView, RBMView
+from sklsb._system.arrays import Array
 from sklsb.targets._checks import all_touched, check_shape, finite_array, real_array
 from sklsb.targets._evidence import Weights
 from sklsb.targets._graphs import fixed_point_unit, refuse_large
@@ -29,13 +30,13 @@ _EPS = float(np.finfo(np.float64).eps)
 _SAME = 64 * _EPS  # relative differences that are rounding
 
 
-def _softplus(a: NDArray[np.float64]) -> NDArray[np.float64]:
+def _softplus(a: Array) -> Array:
     """log(1 + exp a), faster than by ``logaddexp``."""
-    found: NDArray[np.float64] = np.maximum(a, 0.0) + np.log1p(np.exp(-np.abs(a)))
+    found: Array = np.maximum(a, 0.0) + np.log1p(np.exp(-np.abs(a)))
     return found
 
 
-def _span(size: NDArray[np.float64]) -> int:
+def _span(size: Array) -> int:
     """Return the number of hidden units whose factors can be multiplied; 0 if fewer than four.
 
     ``size`` = abs(W), shape (n_visible, n_hidden).
@@ -208,7 +209,7 @@ class RBM(Target):
         return float(sum(np.abs(part).sum() for part in parts))
 
     @property
-    def rounding(self) -> NDArray[np.float64]:
+    def rounding(self) -> Array:
         """Absolute rounding error of each log-ratio.
 
         Its terms, one per hidden unit and at most abs(W), may cancel; each has the rounding error
@@ -220,7 +221,7 @@ class RBM(Target):
         return 4 * _EPS * (terms + np.minimum(size, 1.0) @ activation)
 
     @cached_property
-    def _columns(self) -> NDArray[np.float64]:
+    def _columns(self) -> Array:
         """W by columns in memory: products with a few states take half the time."""
         return np.asfortranarray(self.weights)
 
@@ -233,16 +234,16 @@ class RBM(Target):
         ]
         return "cycle" if off[0].all() and off[1].all() else None
 
-    def _flat(self, x: ArrayLike) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+    def _flat(self, x: ArrayLike) -> tuple[Array, tuple[int, ...]]:
         states, leading = super()._flat(x)
         return states.astype(np.float64), leading
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         hidden = _softplus(self.hidden_bias + flat @ self._columns).sum(axis=1)
         return np.asarray(flat @ self.visible_bias + hidden + self.constant).reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         result = np.empty(flat.shape)
         for state, activation, ratios in zip(
@@ -255,7 +256,7 @@ class RBM(Target):
             ratios[:] = sign * self.visible_bias + mean.sum(axis=1)
         return result.reshape(*leading, self.n_sites)
 
-    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def first_order_ratios(self, x: ArrayLike) -> Array:
         r"""First-order log-ratios: the gradient of log p times the change of each visible unit.
 
         .. math:: (x'_i - x_i) \Bigl(b_i + \sum_j W_{ij} P(h_j = 1 | x)\Bigr)
@@ -264,7 +265,7 @@ class RBM(Target):
         gradient = self.visible_bias + self._hidden_means(flat) @ self.weights.T
         return np.asarray((1.0 - 2.0 * flat) * gradient).reshape(*leading, self.n_sites)
 
-    def hidden_probabilities(self, x: ArrayLike) -> NDArray[np.float64]:
+    def hidden_probabilities(self, x: ArrayLike) -> Array:
         """Return P(h_j = 1 | x) for every hidden unit j.
 
         Parameters
@@ -279,7 +280,7 @@ class RBM(Target):
         flat, leading = self._flat(x)
         return self._hidden_means(flat).reshape(*leading, self.hidden_bias.size)
 
-    def _hidden_means(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _hidden_means(self, flat: Array) -> Array:
         return np.asarray(expit(self.hidden_bias + flat @ self._columns))
 
     def scattered_state(self, rng: np.random.Generator) -> States:

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning, PrecisionWarning
 from sklsb.targets.function import FunctionTarget
@@ -133,7 +134,7 @@ class TorchTarget(FunctionTarget):
                 ModelWarning,
             )
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         self._look(again=True)
         return super().log_prob(x)
 
@@ -164,11 +165,11 @@ class TorchTarget(FunctionTarget):
                 PrecisionWarning,
             )
 
-    def _try_one_by_one(self, states: NDArray[np.int64], together: NDArray[np.float64]) -> None:
+    def _try_one_by_one(self, states: Ints, together: Array) -> None:
         self._look_twice(states, together)
         super()._try_one_by_one(states, together)
 
-    def _look_twice(self, states: NDArray[np.int64], found: NDArray[np.float64]) -> None:
+    def _look_twice(self, states: Ints, found: Array) -> None:
         """Check that states have the same values again, and in another batch."""
         half = (len(states) + 1) // 2
         for where, n, why in (
@@ -188,7 +189,7 @@ class TorchTarget(FunctionTarget):
             )
         return advice
 
-    def _is_single_given(self, sites: NDArray[np.int64], observed: NDArray[np.int64]) -> bool:
+    def _is_single_given(self, sites: Ints, observed: Ints) -> bool:
         in_single = "float32" in (str(self.density.dtype)[6:], self.density.result_dtype)
         return in_single or super()._is_single_given(sites, observed)
 
@@ -200,7 +201,7 @@ class TorchTarget(FunctionTarget):
     def _named(self) -> Any:
         return self.density.function
 
-    def first_order_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def first_order_ratios(self, x: ArrayLike) -> Array:
         r"""First-order log-ratios: the gradient of f along each change, in float64 or float32.
 
         .. math:: (x^m - x) \cdot \nabla f(x)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln
 
 from sklsb._kernels.targets.variable_selection import VariableSelectionView
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
@@ -24,9 +25,8 @@ from sklsb.targets._checks import (
     warn_if_classes,
 )
 from sklsb.targets._names import columns_of
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import NO_SITES, States, Target
 
-Array = NDArray[np.float64]
 # A column is collinear if others leave at most this part of its variance unexplained: half of the
 # digits, so that rounding never decides it.
 _LEAST = 1e-7
@@ -235,19 +235,10 @@ class VariableSelection(Target):
 
         Size and columns are uniform; a column that would make the model impossible is left out.
         """
-        none = np.empty(0, dtype=np.int64)
-        return self.draw_state_given(rng, none, none)
+        return self.draw_state_given(rng, NO_SITES, NO_SITES)
 
-    def draw_state_given(
-        self, rng: np.random.Generator, sites: NDArray[np.int64], observed: NDArray[np.int64]
-    ) -> States:
-        """Draw a model with at most 10 columns more than the evidence includes.
-
-        Raises
-        ------
-        ValueError
-            If the evidence includes collinear columns, or too many.
-        """
+    def draw_state_given(self, rng: np.random.Generator, sites: Ints, observed: Ints) -> States:
+        """Draw a model with at most 10 columns more than the evidence includes."""
         x = np.zeros(self.n_sites, dtype=np.int8)
         x[sites] = observed
         if self.log_prob(x) == -np.inf:
@@ -263,7 +254,7 @@ class VariableSelection(Target):
             x[j] = self.log_prob(x) > -np.inf
         return x
 
-    def log_prob(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, x: ArrayLike) -> Array:
         """Log of marginal likelihood, relative to the empty model's, times prior.
 
         -inf for an impossible model.
@@ -279,7 +270,7 @@ class VariableSelection(Target):
                 result[some] += self._log_marginal(included)
         return result.reshape(leading)
 
-    def log_ratios(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_ratios(self, x: ArrayLike) -> Array:
         flat, leading = self._flat(x)
         result = np.full(flat.shape, np.nan)
         for i in np.flatnonzero(self.log_prob(flat) > -np.inf):

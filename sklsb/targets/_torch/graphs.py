@@ -6,15 +6,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sklsb.targets._torch.model import (
-    Carried,
-    Device,
-    Model,
-    of_other_values,
-    row_sum,
-    sparse,
-    tensor,
-)
+from sklsb.targets._torch.model import Carried, Device, Model, of_other_values, row_sum
 
 
 class GraphModel(Model):
@@ -24,8 +16,14 @@ class GraphModel(Model):
 
     def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
         self.device = device
-        self.couplings = sparse(couplings, device)
-        self.field = tensor(field, device)
+        self.field, pairs = torch.tensor(field, device=device), couplings.tocoo()
+        self.couplings = torch.sparse_coo_tensor(
+            torch.as_tensor(np.stack(pairs.coords).astype(np.int64)),
+            torch.tensor(pairs.data),
+            size=pairs.shape,
+            device=device,
+            check_invariants=True,
+        ).coalesce()
 
 
 class IsingModel(GraphModel):

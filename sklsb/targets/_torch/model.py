@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import numpy as np
-import scipy.sparse as sp
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sklsb._kernels.first_order import step
@@ -78,23 +76,6 @@ class Model(ABC):
 
     def check(self) -> None:  # noqa: B027
         """Raise if a value since the last check was invalid."""
-
-
-def tensor(values: ArrayLike, device: Device, dtype: DType | None = None) -> Tensor:
-    """Copy numbers to a device."""
-    return torch.tensor(np.asarray(values), dtype=dtype).to(device)
-
-
-def sparse(couplings: sp.csr_array, device: Device) -> Tensor:
-    """Copy a sparse matrix to a device."""
-    matrix = couplings.tocoo()
-    result: Tensor = torch.sparse_coo_tensor(
-        torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
-        torch.tensor(matrix.data),
-        size=matrix.shape,
-        check_invariants=True,
-    )
-    return result.to(device).coalesce()
 
 
 def row_sum(terms: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from sklsb._kernels.first_order import rbm
-from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum, tensor
+from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs). Of a
 # machine with few visible units they may depend, in their last bits, on the place of the row.
@@ -67,10 +67,14 @@ class RBMModel(Model):
                 break
         self.n_hidden = len(hidden_bias)
         rows = np.hstack(parts)
-        self.weights, self.hidden_bias = tensor(rows[:-1], device), tensor(rows[-1], device)
-        self.visible_bias = tensor(visible_bias, device)
-        self.slope_bias = tensor(visible_bias, device, dtype)
-        self.slope_weights = tensor(np.ascontiguousarray(weights.T), device, dtype)
+        self.weights, self.hidden_bias = (
+            torch.tensor(part, device=device) for part in (rows[:-1], rows[-1])
+        )
+        self.visible_bias = torch.tensor(visible_bias, device=device)
+        self.slope_bias = self.visible_bias.to(dtype)
+        self.slope_weights = torch.tensor(
+            np.ascontiguousarray(weights.T), dtype=dtype, device=device
+        )
         if self._on_cpu:
             self._rows, self._bias = self.weights.numpy(), self.visible_bias.numpy()
 
