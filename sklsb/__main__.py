@@ -337,9 +337,9 @@ def _number(log2: float) -> str:
 # ----------------------------------------------------------------- arguments
 
 
-def _positive(word: str) -> int:
+def _positive(word: str, others: str = "") -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a positive integer{others}")
     return int(word)
 
 
@@ -359,13 +359,7 @@ def _bytes(word: str) -> float:
 
 
 def _thin(word: str) -> int | str:
-    if word in ("sweep", "auto"):
-        return word
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(
-            f'{word!r} is no number of transitions, nor "sweep" or "auto"'
-        )
-    return int(word)
+    return word if word in ("sweep", "auto") else _positive(word, ', nor "sweep" or "auto"')
 
 
 def _place(word: str) -> Path:

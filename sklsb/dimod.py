@@ -87,20 +87,9 @@ class SklsbSampler(dimod.Sampler):
     -0.5
     """
 
-    def __init__(self) -> None:
-        names = ("num_reads", "beta", "method", "seconds", "seed")
-        self._parameters: dict[str, Any] = {name: [] for name in names}
-        self._parameters["method"] = ["methods"]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Keywords of `sample`, each with the properties that say more."""
-        return self._parameters
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """The methods that `sample` knows."""
-        return {"methods": list(_METHODS)}
+    # Keywords of `sample`, each with the properties that say more.
+    parameters = {"num_reads": [], "beta": [], "method": ["methods"], "seconds": [], "seed": []}
+    properties = {"methods": list(_METHODS)}
 
     def sample(
         self,

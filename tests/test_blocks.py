@@ -408,7 +408,7 @@ def test_factors_of_ones_own_are_looked_at_before_any_work(monkeypatch):
     couplings, field = np.full((2, 2), 0.5), np.ones(2)
     target = Offered(couplings, field)
     assert fitted(target).blocks_.why == "the target is not made of factors"
-    assert not target.condition({0: 1})._has_factors
+    assert not target.condition({0: 1}).offers.factors
     with pytest.raises(TypeError, match=r"blocks is 2, and Offered.* is not made of factors"):
         fitted(target, 2)
     assert exact_hint(target) == ""

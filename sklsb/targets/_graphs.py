@@ -193,6 +193,7 @@ class GraphTarget(Target):
 
     couplings: sp.csr_array
     field: Array
+    _joint_zeros = False  # couplings are finite
 
     def __init__(
         self,
@@ -342,10 +343,6 @@ class GraphTarget(Target):
             )
         scopes, tables = [scope for scope, _ in factors], [np.exp(table) for _, table in factors]
         write_uai(path, Model("MARKOV", tuple(self.cardinalities.tolist()), scopes, tables))
-
-    @property
-    def _joint_zeros(self) -> bool:
-        return False  # couplings are finite
 
     @property
     def _log_prob_size(self) -> float:

@@ -610,17 +610,8 @@ class Conditioned(Target):
     _labels = of_target("_labels")
     _beta = of_target("_beta")
     _vartype = of_target("_vartype")
-    _may_change = of_target("_may_change")
-    _look = of_target("_look")
-    _linear = of_target("_linear")
     _is_binary = of_target("_is_binary")
-    _torch_model = of_target("_torch_model")
     layers = of_target("layers")
-    _pairwise = of_target("_pairwise")
-    _has_factors = of_target("_has_factors")
-    _trusts_factors = of_target("_trusts_factors")
-    _joint_zeros = of_target("_joint_zeros")
-    _log_prob_size = of_target("_log_prob_size")
 
     @cached_property
     def _is_single(self) -> bool:  # type: ignore[override]

@@ -24,6 +24,7 @@ from sklsb.targets._checks import (
     check_sizes,
     check_state_names,
     integer,
+    real_array,
     touched_near,
 )
 from sklsb.targets._conversions import warn_of_sums
@@ -340,11 +341,9 @@ class MarkovNetwork(Target):
                 f"factor {f} is {factor!r:.80}; give a pair (scope, table), as ((0, 1), [[..]])."
             ) from None
         sites, name = self._sites(f, scope, by_name), f"table {f}"
-        table = as_array(by_values(self, sites, table, name), name)
+        table = real_array(by_values(self, sites, table, name), name)
         if len(set(sites)) < len(sites):
             raise ValueError(f"the scope of factor {f} is {tuple(sites)}; name each variable once.")
-        if table.dtype.kind not in "iufb":
-            raise TypeError(f"table {f} has dtype {table.dtype}; give real numbers.")
         shape = tuple(self._cardinalities[sites].tolist()) if sites else ()
         if table.shape not in (shape, (math.prod(shape),)):
             raise ValueError(

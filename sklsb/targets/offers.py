@@ -15,6 +15,11 @@ def of_target(name: str, doc: str | None = None) -> Any:
     return property(attrgetter(f"target.{name}"), doc=doc)
 
 
+def of_plain(name: str, doc: str) -> Any:
+    """Return a property that is read from the target without its evidence."""
+    return of_target(f"_plain.{name}", doc)
+
+
 _MANY = 1 << 16
 
 
@@ -26,21 +31,20 @@ class Offers:
 
     plain = of_target("_plain", "The target without its evidence.")
     graph = of_target("graph", "Which variables depend on each other directly; None if unknown.")
-    layers = of_target("layers", "The machine of two layers, if the target is one; or None.")
-    pairwise = of_target(
-        "_pairwise", "The model of couplings between pairs, if it is one; or None."
-    )
-    factors = of_target("_has_factors", "Whether there are `log_factors`, slow to list perhaps.")
-    own_factors = of_target("_trusts_factors", "Whether sklsb made them, so they need no check.")
-    children = of_target("_plain._children", "The variable whose table each factor is; or None.")
-    joint_zeros = of_target("_joint_zeros", "Whether factors over several variables may be 0.")
-    size = of_target("_log_prob_size", "Bound of the sum of sizes of terms of log p; 0 if unknown.")
-    linear = of_target("_linear", "Whether first-order log-ratios are exact.")
     single_precision = of_target("_is_single", "Whether log p is computed in single precision.")
-    may_change = of_target("_may_change", "Whether log p may change, as a user's function may.")
     class_view = of_target("_class_view", "Return arrays for sweeps by colour if faster; or None.")
-    torch_model = of_target("_torch_model", "Return log p with its gradient, or a TypeError.")
-    look = of_target("_look", "Look at a function of the user before a fit, or ``again`` later.")
+    # Evidence changes nothing of these.
+    layers = of_plain("layers", "The machine of two layers, if the target is one; or None.")
+    pairwise = of_plain("_pairwise", "The model of couplings between pairs, if it is one; or None.")
+    factors = of_plain("_has_factors", "Whether there are `log_factors`, slow to list perhaps.")
+    own_factors = of_plain("_trusts_factors", "Whether sklsb made them, so they need no check.")
+    children = of_plain("_children", "The variable whose table each factor is; or None.")
+    joint_zeros = of_plain("_joint_zeros", "Whether factors over several variables may be 0.")
+    size = of_plain("_log_prob_size", "Bound of the sum of sizes of terms of log p; 0 if unknown.")
+    linear = of_plain("_linear", "Whether first-order log-ratios are exact.")
+    may_change = of_plain("_may_change", "Whether log p may change, as a user's function may.")
+    torch_model = of_plain("_torch_model", "Return log p with its gradient, or a TypeError.")
+    look = of_plain("_look", "Look at a function of the user before a fit, or ``again`` later.")
 
     @property
     def may_be_slow(self) -> bool:
