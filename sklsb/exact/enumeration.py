@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Ints
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import States, Target
 
@@ -21,7 +21,7 @@ def count(target: Target) -> int:
     return n
 
 
-def digits_of(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def digits_of(target: Target) -> tuple[Ints, Ints]:
     """Index of each variable's value in each state, and the row stride of each variable."""
     index = np.arange(count(target))[:, None]
     k = target.cardinalities
@@ -45,7 +45,7 @@ def states(target: Target) -> States:
     return np.asarray(target.values, dtype=target.dtype)[digits_of(target)[0]]
 
 
-def neighbours(target: Target) -> NDArray[np.int64]:
+def neighbours(target: Target) -> Ints:
     """Row of `states` that each move leads to from each state, of shape (n_states, n_moves).
 
     Moves stand in the order of ``target.log_ratios``: variable by variable, each with its other
@@ -57,7 +57,7 @@ def neighbours(target: Target) -> NDArray[np.int64]:
     return np.arange(len(digits))[:, np.newaxis] + change * stride[site]
 
 
-def probabilities(target: Target) -> NDArray[np.float64]:
+def probabilities(target: Target) -> Array:
     r"""Probability of each state, :math:`p(x) = \tilde p(x) / \sum_y \tilde p(y)`.
 
     Parameters

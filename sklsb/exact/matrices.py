@@ -8,12 +8,12 @@ from functools import singledispatch
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
+from sklsb._system.arrays import Array, Ints
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
 from sklsb.ensembles.rules import FirstOrder
@@ -21,7 +21,6 @@ from sklsb.exact.enumeration import count, digits_of, neighbours, states
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 _MOST_SEQUENCES = 2**24
 
 
@@ -161,7 +160,7 @@ def mutual_information(sampler: HasRule | BalancingFunction | Rule, target: Targ
 
 
 class Transitions(NamedTuple):
-    to: NDArray[np.int64]  # (n_states, n_moves)
+    to: Ints  # (n_states, n_moves)
     log_move: Array  # (n_states, n_moves) log T_m(x)
     stay: Array  # (n_states,)
 
@@ -188,7 +187,7 @@ def _propose(log_weight: Array) -> _Proposal:
     return _Proposal(log_q, shift, log_sum, weight / np.where(possible, total, 1.0))
 
 
-def _accept(to: NDArray[np.int64], log_q: Array, q: Array, log_a: Array) -> Transitions:
+def _accept(to: Ints, log_q: Array, q: Array, log_a: Array) -> Transitions:
     log_a = np.where(log_q > -np.inf, np.minimum(log_a, 0.0), 0.0)
     # 1 where no move is possible.
     stay = (q * -np.expm1(log_a)).sum(axis=1) + ~(q > 0.0).any(axis=1)
@@ -201,7 +200,7 @@ def log_ratios(target: Target) -> Array:
     return np.where(target.log_prob(x)[:, None] > -np.inf, target.log_ratios(x), -np.inf)
 
 
-def by_weight(to: NDArray[np.int64], log_weight: Array) -> Transitions:
+def by_weight(to: Ints, log_weight: Array) -> Transitions:
     """Locally balanced transitions, given where each move leads and its log weight."""
     log_q, shift, log_sum, q = _propose(log_weight)
     with np.errstate(invalid="ignore"):
@@ -232,7 +231,7 @@ def _(rule: Balanced, target: Target) -> Array:
 # ----------------------------------------------------------------- first order, jumps
 
 
-def _shifts(target: Target) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _shifts(target: Target) -> tuple[Ints, Ints, Ints]:
     """Enumerate the shifts of a site's value by 1 to k - 1, modulo its number k of values.
 
     Returns where each leads, which move of `neighbours` it is, and the opposite shift.

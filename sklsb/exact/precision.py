@@ -1,14 +1,14 @@
 """Log p made of large terms: what rounding loses of it, and how answers avoid the loss."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.exact.elimination.reduce import LARGE, Factor, log_factors, strike, without_top
 from sklsb.exceptions import PrecisionWarning
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
 # Rounding of log p above which a warning is given.
 MOST_ROUNDING = 0.01

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX
+from sklsb._system.arrays import Array, Ints
 from sklsb._words import Worded, worded
 from sklsb.diagnostics.draws import frame, marginals_dataset, named_columns, value_rows
 from sklsb.exact.elimination.answers import check_joint, check_order, check_target, sites_of
@@ -21,7 +22,7 @@ from sklsb.exact.elimination.cost import Limits, check_limits, check_limits_kept
 from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike_few
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
-from sklsb.exact.elimination.reduce import Array, Factor, no_state, spread_over
+from sklsb.exact.elimination.reduce import Factor, no_state, spread_over
 from sklsb.exact.precision import warn_if_lost
 from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
@@ -110,10 +111,10 @@ class Marginals(Mapping[Any, Any]):
 class _Sources(NamedTuple):
     """Where the entries of tables go in a plan."""
 
-    parts: NDArray[np.int64]  # entries of all tables in turn that add up to
-    start: NDArray[np.int64]  # each entry of the plan: a range of these
-    constant: NDArray[np.int64]  # entries of tables of variables with one value left
-    struck: NDArray[np.int64]  # entries of values that zeros exclude
+    parts: Ints  # entries of all tables in turn that add up to
+    start: Ints  # each entry of the plan: a range of these
+    constant: Ints  # entries of tables of variables with one value left
+    struck: Ints  # entries of values that zeros exclude
 
 
 @dataclass

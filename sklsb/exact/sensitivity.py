@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sklsb._system.arrays import Array
 from sklsb.exact.elimination.cost import Limits
 from sklsb.exact.elimination.order import best_order
-from sklsb.exact.elimination.reduce import Array, Factor, spread_over
+from sklsb.exact.elimination.reduce import Factor, spread_over
 from sklsb.exact.elimination.schedule import BucketTree
 from sklsb.targets._evidence import NoStateError
 from sklsb.targets.markov_network import MarkovNetwork

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb.io._compression import DamagedError, unpack
 
 PathLike = str | os.PathLike[str]
@@ -163,7 +163,7 @@ class Tokens:
             found.append(number)
         return found
 
-    def numbers(self, count: int, what: str, low: float = -math.inf) -> NDArray[np.float64]:
+    def numbers(self, count: int, what: str, low: float = -math.inf) -> Array:
         """Take finite numbers, each the float64 nearest to what is written."""
         chunk = self.words[self.at : self.at + count]
         values = floats(chunk)
@@ -186,7 +186,7 @@ def show(word: bytes) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
 
 
-def floats(words: list[bytes]) -> NDArray[np.float64]:
+def floats(words: list[bytes]) -> Array:
     """Return each word as a number; NaN if it is none."""
     if b"_" not in b"".join(words):
         try:

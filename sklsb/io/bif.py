@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb.io._tokens import PathLike, Tokens, show
 from sklsb.io.uai import Model
 
@@ -20,7 +20,7 @@ _PATTERN = rb'"[^"\r\n]*"|[{}()\[\]|;]|[^\s,{}()\[\]|;"]+|"'
 _COMMENT = rb'"[^"\r\n]*"|//[^\r\n]*|/\*.*?\*/'
 _MOST_PARENTS = 63  # an axis for each and one for the child; NumPy has at most 64
 _LARGEST_TABLE = 1 << 26  # entries, where the file need not list them
-_Factor = tuple[tuple[int, ...], NDArray[np.float64]]  # scope and table
+_Factor = tuple[tuple[int, ...], Array]  # scope and table
 
 
 class _Variable(NamedTuple):
@@ -158,10 +158,10 @@ def _read_probability(
 
 def _read_rows(
     tokens: Tokens, child: str, parents: list[dict[str, int]], k: int
-) -> dict[tuple[int, ...], NDArray[np.float64]]:
+) -> dict[tuple[int, ...], Array]:
     """Take the block of a child of k states; return its distribution by the states of parents."""
     sizes = [len(states) for states in parents]
-    rows: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    rows: dict[tuple[int, ...], Array] = {}
     tokens.keyword("the beginning of a block", (b"{",))
     while (word := tokens.keyword(f"a line of the probability of {child}", _LINES)) != b"}":
         at = tokens.at - 1
@@ -191,7 +191,7 @@ def _read_rows(
 
 def write_bif(
     path: PathLike,
-    tables: Iterable[tuple[Sequence[int], NDArray[np.float64]]],
+    tables: Iterable[tuple[Sequence[int], Array]],
     names: Sequence[str],
     states: Sequence[Sequence[str]],
 ) -> None:

@@ -5,8 +5,8 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb.io._tokens import PathLike, Tokens, floats
 from sklsb.io.uai import Model
 
@@ -36,7 +36,7 @@ class Formula(NamedTuple):
 
     n_variables: int
     clauses: list[tuple[int, ...]]
-    weights: NDArray[np.float64]
+    weights: Array
     projected: tuple[int, ...] | None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io._tokens import PathLike, Tokens, floats, show
@@ -35,7 +36,7 @@ class _Pairs(Tokens):
     def size(self) -> int:
         return self.integer(f"the number of {self.nodes}", 0, _MOST_NODES)
 
-    def triples(self, count: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    def triples(self, count: int) -> tuple[NDArray[np.intp], Array]:
         """Take all that is left; return where triples begin, and these."""
         at = self.at + 3 * np.arange(min(count, len(self.words)))
         what = f"the {self.pairs} (one {self.node}, the other, weight)"
@@ -43,23 +44,21 @@ class _Pairs(Tokens):
         self.end(f"the {count} {self.pairs}")
         return at, triples
 
-    def from_zero(
-        self, at: NDArray[np.intp], given: NDArray[np.float64], first: int, n: int
-    ) -> NDArray[np.int64]:
+    def from_zero(self, at: NDArray[np.intp], given: Array, first: int, n: int) -> Ints:
         """Return nodes that count from ``first``, and stand ``at`` these tokens, from 0."""
         last = first + n - 1
         ok = (given >= first) & (given <= last) & (given == np.floor(given))
         self.check(at.ravel(), ok.ravel(), f"a {self.node}", f"an integer from {first} to {last}")
         return given.astype(np.int64) - first
 
-    def check(self, at: NDArray[np.intp], ok: NDArray[np.bool_], what: str, allowed: str) -> None:
+    def check(self, at: NDArray[np.intp], ok: Bools, what: str, allowed: str) -> None:
         if not ok.all():
             raise self.wrong(int(at[ok.argmin()]), what, allowed)
 
     def matrix(
         self,
         at: NDArray[np.intp],
-        triples: NDArray[np.float64],
+        triples: Array,
         first: int,
         n: int,
         ordered: bool = False,
@@ -74,7 +73,7 @@ class _Pairs(Tokens):
         return sp.coo_array((triples[:, 2], (low, high)), shape=(n, n))
 
 
-def _first_of_each(key: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _first_of_each(key: Ints) -> Bools:
     first = np.zeros(key.size, dtype=np.bool_)
     first[np.unique(key, return_index=True)[1]] = True
     return first
@@ -108,7 +107,7 @@ def _read_qbsolv(tokens: _Pairs) -> sp.csr_array:
     return sp.csr_array(0.5 * matrix + 0.5 * matrix.T)
 
 
-def _read_hercules(tokens: _Pairs, lengths: NDArray[np.int64]) -> sp.csr_array:
+def _read_hercules(tokens: _Pairs, lengths: Ints) -> sp.csr_array:
     """Take a problem whose value is x'Qx / 2 + c'x, with lines ``i j q`` and ``i c``."""
     n = tokens.size()
     at = 1 + np.cumsum(lengths) - lengths

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.io._tokens import LARGEST_INTEGER, FormatError, PathLike, Tokens
@@ -33,7 +33,7 @@ class Model(NamedTuple):
     kind: str  # "MARKOV" or "BAYES"
     cardinalities: tuple[int, ...]
     scopes: list[tuple[int, ...]]
-    tables: list[NDArray[np.float64]]  # finite and not negative
+    tables: list[Array]  # finite and not negative
     names: tuple[str, ...] | tuple[int, ...] | None = None
     state_names: tuple[tuple[str, ...], ...] | None = None
 
@@ -71,7 +71,7 @@ def read_uai(path: PathLike) -> Model:
 
 def read_tables(
     tokens: Tokens, cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]
-) -> list[NDArray[np.float64]]:
+) -> list[Array]:
     """Take the tables of all scopes, each with the number of its entries, and the end."""
     tables = []
     for i, scope in enumerate(scopes):

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb.io._tokens import PathLike, Tokens
 from sklsb.io.uai import COMMENT, UAIFormatError
 
@@ -126,7 +126,7 @@ def _read(tokens: Tokens) -> Any:
     return np.array(values, dtype=np.int64)
 
 
-def _read_probabilities(tokens: Tokens, name: str) -> NDArray[np.float64]:
+def _read_probabilities(tokens: Tokens, name: str) -> Array:
     k = tokens.integer(f"the number of values of {name}", 1, _MOST_VALUES)
     first = tokens.at
     p = tokens.numbers(k, f"the probabilities of {name}", low=0.0)

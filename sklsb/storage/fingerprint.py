@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb.targets.base import States, Target
 
 # Random states at which log p is compared, besides those given; and states near these.
 _N_PROBES, _N_NEAR = 4, 4
 # Relative differences of log p due to rounding, in float64 and in float32.
 _ROUNDING, _SINGLE = 1e-9, 1e-4
-
-Array = NDArray[np.float64]
 
 
 def where_different(target: Target, x: States, one: Array, other: Array) -> int | None:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, Room, new_room
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.exact.elimination.engine import Elimination
 from sklsb.exact.elimination.passes import Passes
 from sklsb.exact.elimination.plan import build
-from sklsb.exact.elimination.reduce import Array, Reduced, absorb
+from sklsb.exact.elimination.reduce import Reduced, absorb
 from sklsb.targets.base import States
 
 Rng = np.random.Generator
@@ -75,7 +76,7 @@ class Whole:
         return type(self)(Elimination(self.elimination.found, LINEAR), n_chains)
 
     @property
-    def blocks(self) -> list[NDArray[np.int64]]:
+    def blocks(self) -> list[Ints]:
         return [np.arange(self.elimination.target.n_sites)]
 
     @property
@@ -213,7 +214,7 @@ class BlockPool:
         self.__init__(**state)  # type: ignore[misc]
 
     @property
-    def blocks(self) -> list[NDArray[np.int64]]:
+    def blocks(self) -> list[Ints]:
         return [np.sort(changed) for changed in self._changed]
 
     @property
@@ -247,7 +248,7 @@ class BlockPool:
         result[changed] = self.model.names[changed, values[changed, 0]]
         return result, self.entries[b]
 
-    def forward(self, b: int, given: NDArray[np.int64]) -> NDArray[np.uint32]:
+    def forward(self, b: int, given: Ints) -> NDArray[np.uint32]:
         """Make the messages of a block given indices of the other variables' values."""
         passes = self._passes[b]
         if passes.forward(given) == -math.inf:
@@ -291,7 +292,7 @@ def choose_blocks(model: Reduced, log2_size: float, n_blocks: int = N_BLOCKS) ->
 
 def _choose(
     near: dict[int, set[int]],
-    log_k: NDArray[np.float64],
+    log_k: Array,
     most: float,
     often: dict[int, int],
     rng: Rng,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR, MAX, Room
 from sklsb._kernels.elimination.draws import emit
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.exact.elimination.cost import (
@@ -26,7 +27,7 @@ from sklsb.exact.elimination.cost import (
 from sklsb.exact.elimination.order import MOST_VARIABLES, SAVED, best_order, greedy_work
 from sklsb.exact.elimination.passes import Passes, Values, Weights, no_progress
 from sklsb.exact.elimination.plan import MOST_ENTRIES, Plan, build
-from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, absorb, no_state, prune, strike
+from sklsb.exact.elimination.reduce import EXACT, Reduced, absorb, no_state, prune, strike
 from sklsb.exact.elimination.schedule import BucketTree, Need, Route, Schedule
 from sklsb.exact.elimination.slicing import HOPELESS, WAYS, choose_slices
 from sklsb.exceptions import ModelWarning
@@ -226,7 +227,7 @@ class Elimination:
         self.passes.fill(plan)
         self.weigh({})
 
-    def configuration(self, c: int) -> NDArray[np.int64]:
+    def configuration(self, c: int) -> Ints:
         """Return values of the variables conditioned on; 0 for the others."""
         x = np.zeros(self.sizes.size, dtype=np.int64)
         if self._shape:
@@ -309,9 +310,7 @@ class Elimination:
         """Table entries read per draw, and weights of values set, summed and compared."""
         return self.entries_per_draw + 3 * int(self.passes.plan.buckets.k.sum())
 
-    def draw(
-        self, u: Array, out: States, lp: Array | None, room: Room | None = None
-    ) -> NDArray[np.bool_]:
+    def draw(self, u: Array, out: States, lp: Array | None, room: Room | None = None) -> Bools:
         """Make one draw per row of uniform numbers, of shape (draws, found.n_uniforms).
 
         ``out`` gets the states, ``lp`` their log p, if given. Returns which draws are accepted:
@@ -402,7 +401,7 @@ class Elimination:
         return result
 
     @cached_property
-    def _masks(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_], tuple[Any, ...]]:
+    def _masks(self) -> tuple[Bools, Bools, tuple[Any, ...]]:
         """Which entries are of values left, which of these of variables summed out, and values."""
         is_left = np.arange(int(self.sizes.max(initial=1))) < self.sizes[:, np.newaxis]
         is_summed = np.zeros_like(is_left)

@@ -9,13 +9,13 @@ from sklsb._kernels.chains import NoPart
 from sklsb._kernels.elimination.buckets import Room, new_room
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.run import Drawing
+from sklsb._system.arrays import Array
 from sklsb.ensembles.base import Counters, Out, Streamed
 from sklsb.ensembles.compiled import new_chains
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import Whole
 from sklsb.exact.elimination.cost import n_entries
 from sklsb.exact.elimination.engine import Elimination
-from sklsb.exact.elimination.reduce import Array
 from sklsb.targets.base import States, Target
 
 

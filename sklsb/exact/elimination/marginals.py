@@ -6,6 +6,7 @@ from operator import itemgetter
 import numpy as np
 
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._system.arrays import Array
 from sklsb.exact.elimination.cost import EliminationCost, check_limits_kept, fits, n_entries
 from sklsb.exact.elimination.engine import (
     DEFECT,
@@ -19,7 +20,7 @@ from sklsb.exact.elimination.engine import (
     warn_of_defect,
 )
 from sklsb.exact.elimination.order import greedy_work
-from sklsb.exact.elimination.reduce import EXACT, Array, Reduced, prune
+from sklsb.exact.elimination.reduce import EXACT, Reduced, prune
 from sklsb.exact.elimination.slicing import WAYS
 from sklsb.exact.precision import warn_if_lost
 from sklsb.targets.base import Target

@@ -6,14 +6,14 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.mixture import Mixture
 from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.run import Drawing, Sums
+from sklsb._system.arrays import Array, Bools
 from sklsb.ensembles.base import Out
-from sklsb.ensembles.compiled import Array, Ensemble
+from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.blocks import BlockPool, Whole
 from sklsb.targets.base import States, Target
@@ -77,7 +77,7 @@ class BlockedEnsemble(Ensemble):
 
     def _want(
         self,
-        coins: list[NDArray[np.bool_]],
+        coins: list[Bools],
         most: int,
         going_on: Callable[[], bool] = lambda: True,
     ) -> bool:
@@ -87,7 +87,7 @@ class BlockedEnsemble(Ensemble):
         finally:
             self.chains.evaluations[:1, 0] += self.source.spent()
 
-    def _coins(self, n: int) -> list[NDArray[np.bool_]]:
+    def _coins(self, n: int) -> list[Bools]:
         """Return which of the next n transitions of each chain will be redraws."""
         return [copy.deepcopy(rng).random(n) < self.rule.share for rng in self._coin]
 
@@ -117,13 +117,13 @@ class BlockedEnsemble(Ensemble):
 
         self._over_chains(work)
 
-    def _pieces(self, redrawn: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    def _pieces(self, redrawn: Bools) -> list[tuple[int, int]]:
         """Divide transitions into those whose redraws can be made before them."""
         # A redraw of a block depends on the state before it.
         begins = [] if self.source.whole else np.flatnonzero(redrawn).tolist()
         return [piece for piece in pairwise([0, *begins, redrawn.size]) if piece[0] < piece[1]]
 
-    def _prepare(self, c: int, redrawn: NDArray[np.bool_]) -> None:
+    def _prepare(self, c: int, redrawn: Bools) -> None:
         """Have the redraws of a piece ready, and count what they take with weighing all moves."""
         if isinstance(self.source, BlockPool):
             if not redrawn[0]:

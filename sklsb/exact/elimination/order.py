@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.order import Graph, find_order
+from sklsb._system.arrays import Ints
 from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.trees import ContractionTree
 
@@ -49,7 +49,7 @@ _WORDS_PER_CALL = 1 << 26
 def _graph(
     variables: Sequence[int],
     scopes: Sequence[Sequence[int]],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     late: Collection[int],
 ) -> Graph:
     n = len(variables)
@@ -79,7 +79,7 @@ def _graph(
     )
 
 
-def _greedy(graph: Graph, most: float, limit: float) -> tuple[NDArray[np.int64], float]:
+def _greedy(graph: Graph, most: float, limit: float) -> tuple[Ints, float]:
     """Return the greedy order and its work; both end early if the work exceeds ``most``.
 
     Tables above 2**limit entries are chosen last.
@@ -109,7 +109,7 @@ def _is_hopeless(graph: Graph, max_work: float) -> bool:
 def greedy_work(
     variables: Sequence[int],
     factors: Sequence[Factor],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     max_work: float,
     saved: float = 1.0,
 ) -> float:
@@ -150,7 +150,7 @@ class Order:
 def best_order(
     variables: Sequence[int],
     factors: Sequence[Factor],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     late: Collection[int] = (),
     max_work: float = 2.0**30,
 ) -> Order:

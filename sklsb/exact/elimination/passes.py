@@ -32,8 +32,8 @@ from sklsb._kernels.elimination.messages import (
     send,
     send_part,
 )
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.exact.elimination.plan import Plan
-from sklsb.exact.elimination.reduce import Array
 
 Values = NDArray[np.uint32]
 # Table entries between two returns to Python, about a tenth of a second.
@@ -127,7 +127,7 @@ class Passes:
             if variable in self._weights_at:
                 self._mark(self.wanted, self._weights_at[variable][2])
 
-    def _mark(self, marks: NDArray[np.bool_], bucket: int) -> None:
+    def _mark(self, marks: Bools, bucket: int) -> None:
         """Mark a bucket and all that depend on its message."""
         while bucket >= 0 and not marks[bucket]:
             marks[bucket] = True
@@ -153,7 +153,7 @@ class Passes:
         result[buckets.sender[sent]] = at[sent]
         return result.tolist()
 
-    def forward(self, x: NDArray[np.int64], logs: bool = False) -> float:
+    def forward(self, x: Ints, logs: bool = False) -> float:
         """Make all messages given the values of the variables conditioned on.
 
         They are logarithms if products that underflow may matter, or if that is asked for. Returns
@@ -274,7 +274,7 @@ class Passes:
         logs = np.log(self.memory[buckets.message[self.roots]])
         return float(logs.sum()) + math.log(2.0) * float(self.scales[0].sum())
 
-    def states(self, n: int, x: NDArray[np.int64]) -> Values:
+    def states(self, n: int, x: Ints) -> Values:
         return np.repeat(x.astype(np.uint32)[:, None], n, axis=1)
 
     def draw(self, x: Values, u: Array, room: Room | None = None) -> Array:

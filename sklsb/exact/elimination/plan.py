@@ -7,10 +7,10 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import CONSTANT, RUN, Buckets
 from sklsb._kernels.elimination.tables import add_up, shift_tables
+from sklsb._system.arrays import Array, Ints
 from sklsb.exact.elimination.layout import (
     Joined,
     Layout,
@@ -19,7 +19,7 @@ from sklsb.exact.elimination.layout import (
     n_entries,
     n_pieces,
 )
-from sklsb.exact.elimination.reduce import Array, Barren, Factor, spread_over
+from sklsb.exact.elimination.reduce import Barren, Factor, spread_over
 from sklsb.exact.elimination.schedule import BucketTree, Route, Schedule, Step
 
 # Positions are 32-bit numbers in the passes.
@@ -51,11 +51,11 @@ class Plan:
     barren_shift: float
     n_entries: int  # of tables, messages and beliefs, as far as they are held at once
     # Of each bucket: equal ranges of blocks that add to different entries on the way back.
-    n_pieces: NDArray[np.int64]
+    n_pieces: Ints
     inside: list[Factor]  # over variables conditioned on alone: in no bucket
     back: list[Step]
-    sizes: NDArray[np.int64]  # of the tables, first those of barren variables
-    factors: NDArray[np.int64]  # what these are among the factors of buckets
+    sizes: Ints  # of the tables, first those of barren variables
+    factors: Ints  # what these are among the factors of buckets
     n_barren: int
     evidence: dict[int, int]  # where the weights of each variable's values are, if there are any
     # Pieces of work that buckets from one to another are divided into, by a size.
@@ -209,7 +209,7 @@ def _entries(
 def build(
     order: Sequence[int],
     factors: Sequence[Factor],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     barren: Sequence[Barren] = (),
     schedule: Schedule | None = None,
     *,

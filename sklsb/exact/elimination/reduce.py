@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Ints
 from sklsb.targets._evidence import NoStateError, impossible
 from sklsb.targets._support import Support
 from sklsb.targets.base import Conditioned, Target
 
-Array = NDArray[np.float64]
 # Row sums with a smaller relative difference count as equal: a few terms are rounded.
 EXACT = 64 * float(np.finfo(np.float64).eps)
 # Beside larger numbers, rounding loses too much of small ones: 4e-9 beside this one.
@@ -58,14 +58,14 @@ class Reduced:
     """What is left of a model: a product of tables, and what was taken out of it."""
 
     target: Target
-    values: list[NDArray[np.int64]]  # indices of the values left of each variable
+    values: list[Ints]  # indices of the values left of each variable
     factors: list[Factor]  # over variables with several values left
     constant: float  # log p less the sum of all factors, including those of barren variables
     barren: list[Barren] = field(default_factory=list)  # in the order in which they were put aside
     n_read: int = 0  # tables read to make this, large ones counted once per 1,024 entries
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         return np.array([v.size for v in self.values], dtype=np.int64)
 
     @cached_property

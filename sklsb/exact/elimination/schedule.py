@@ -12,12 +12,10 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Ints
 from sklsb.exact.elimination.reduce import Factor
 
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 # What messages are made for: a sum or a maximum alone; the state of the maximum or all marginals,
 # on one way back; draws, on many.
 Need = Literal["sum", "state", "marginals", "draws"]
@@ -44,8 +42,8 @@ class Schedule(NamedTuple):
     """Where messages and beliefs lie, relative to the end of the tables, and the way back."""
 
     axes: list[tuple[int, ...]]  # of each message
-    message: Int64
-    belief: Int64  # -1 where none is needed
+    message: Ints
+    belief: Ints  # -1 where none is needed
     n_entries: int  # held at most
     back: list[Step]
     n_again: float  # entries of the tables of messages that are made again
@@ -76,7 +74,7 @@ class BucketTree:
     Sizes beyond 2**900 count as that.
     """
 
-    def __init__(self, order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Int64):
+    def __init__(self, order: Sequence[int], axes: Sequence[tuple[int, ...]], sizes: Ints):
         n, place = len(order), {v: i for i, v in enumerate(order)}
         self.order, self.axes, self.sizes = list(order), list(axes), sizes
         # The number of buckets where the message is a number.
@@ -93,7 +91,7 @@ class BucketTree:
         self.child_start = np.searchsorted(self.parent[self.child], np.arange(n + 2))
 
     @classmethod
-    def of(cls, order: Sequence[int], factors: Sequence[Factor], sizes: Int64) -> "BucketTree":
+    def of(cls, order: Sequence[int], factors: Sequence[Factor], sizes: Ints) -> "BucketTree":
         return cls(order, cliques(order, factors), sizes)
 
     @property
@@ -130,18 +128,18 @@ class BucketTree:
 class _Lives(NamedTuple):
     """Spans of steps in which messages, or the beliefs numbered after them, are held."""
 
-    owner: Int64
-    begin: Int64
-    end: Int64
+    owner: Ints
+    begin: Ints
+    end: Ints
 
-    def peak(self, size: Float64) -> float:
+    def peak(self, size: Array) -> float:
         """Most entries held at once, given those of each owner."""
         n, mine = int(self.end.max(initial=0)) + 2, size[self.owner]
         change = np.bincount(self.begin, mine, n) - np.bincount(self.end + 1, mine, n)
         return float(np.cumsum(change).max())
 
 
-def _lives(tree: BucketTree, size: Float64, steps: Sequence[Step], need: Need) -> _Lives:
+def _lives(tree: BucketTree, size: Array, steps: Sequence[Step], need: Need) -> _Lives:
     """Return when what takes memory is held: from when it is made to its last use before that."""
     n = tree.parent.size
     spans = [np.arange(s.first, s.end)[:: 1 if s.sends else -1] for s in steps]
@@ -172,7 +170,7 @@ def _lives(tree: BucketTree, size: Float64, steps: Sequence[Step], need: Need) -
 
 def _way_back(
     tree: BucketTree,
-    size: Float64,
+    size: Array,
     first: int,
     end: int,
     quotas: Sequence[float],
@@ -196,7 +194,7 @@ def _way_back(
     return steps
 
 
-def _cuts(tree: BucketTree, size: Float64, first: int, end: int, quota: float) -> list[int]:
+def _cuts(tree: BucketTree, size: Array, first: int, end: int, quota: float) -> list[int]:
     """Divide a part where little is held in between."""
     before = np.append(0.0, np.cumsum(size))
     # Entries of the messages that are held between two buckets, in one direction.
@@ -213,7 +211,7 @@ def _cuts(tree: BucketTree, size: Float64, first: int, end: int, quota: float) -
     return cuts
 
 
-def _steps(tree: BucketTree, size: Float64, need: Need, room: float) -> tuple[list[Step], float]:
+def _steps(tree: BucketTree, size: Array, need: Need, room: float) -> tuple[list[Step], float]:
     """Return the steps after the way forward that keep the room, or else hold least; their peak.
 
     Few messages are made again.
@@ -240,7 +238,7 @@ def _steps(tree: BucketTree, size: Float64, need: Need, room: float) -> tuple[li
     return best
 
 
-def _first_fit(lives: _Lives, size: Int64) -> Int64:
+def _first_fit(lives: _Lives, size: Ints) -> Ints:
     """Return an address for each owner, the largest first, so that none overlap while held."""
     at = np.zeros(size.size, dtype=np.int64)
     placed = np.zeros(lives.owner.size, dtype=np.bool_)
@@ -272,7 +270,7 @@ class Route:
     def __init__(self, tree: BucketTree, need: Need, room: float, late: Collection[int] = ()):
         n, copies = tree.parent.size, 1 + (need == "marginals")
 
-        def kept() -> Float64:
+        def kept() -> Array:
             """Entries of the messages that stay."""
             smallest = np.argsort(tree.size, kind="stable")
             few = np.cumsum(tree.size[smallest]) * copies <= room * _SHARE

@@ -7,13 +7,12 @@ import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Ints
 from sklsb.exact.elimination.order import Order
 from sklsb.exact.elimination.reduce import Factor
 from sklsb.exact.elimination.schedule import BucketTree, Need, Route
 
-Int64 = NDArray[np.int64]
 # Log2 of how far the work may exceed the limit before no more variables are chosen.
 HOPELESS = 20.0
 # Time of a pass beyond its table entries, in table entries.
@@ -41,7 +40,7 @@ def _next_slice(tree: BucketTree, keep: Collection[int]) -> int | None:
 def choose_slices(
     found: Order,
     factors: Sequence[Factor],
-    sizes: Int64,
+    sizes: Ints,
     most: float,
     keep: Collection[int],
     need: Need,

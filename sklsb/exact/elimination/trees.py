@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.trees import ONE, Tree, rotate, weigh
+from sklsb._system.arrays import Array, Ints
 
 Set = frozenset[int]
 _N_TEMPERATURES = 60
@@ -162,7 +162,7 @@ class ContractionTree:
         return n * (_OF_NODE + moves_per_node * (_OF_MOVE + _OF_WORD * (1 + n / 64)))
 
 
-def _places(log_k: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(log_k: Array) -> tuple[Ints, Ints]:
     """Return a bit for each variable, and log2 of the number of values for each word."""
     places = np.empty(log_k.size, dtype=np.int64)
     of_words: list[int] = []
