@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sklsb._system.arrays import Array
+from sklsb._system.arrays import Array, Ints
 from sklsb._words import did_you_mean
 from sklsb.targets._names import (
     Names,
@@ -25,9 +25,6 @@ from sklsb.targets._names import (
     turned,
 )
 
-if TYPE_CHECKING:
-    from sklsb.targets.base import Target
-
 Weights = Mapping[int, Array]
 _MOST_NAMES = 100  # in an error
 
@@ -36,12 +33,28 @@ class NoStateError(ValueError):
     """No state has positive probability."""
 
 
+class Named(Protocol):
+    """What of a target is needed to find its variables and values."""
+
+    @property
+    def n_sites(self) -> int: ...
+    @property
+    def names(self) -> list[Any]: ...
+    @property
+    def values(self) -> tuple[int, ...]: ...
+    @property
+    def cardinalities(self) -> Ints: ...
+    @property
+    def state_names(self) -> Sequence[tuple[Any, ...]] | None: ...
+    def label(self, site: int) -> Any: ...
+
+
 def shown(values: tuple[int, ...]) -> str:
     """Return values as errors show them."""
     return str(values) if len(values) < 10 else f"{values[0]} to {values[-1]}"
 
 
-def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
+def site_called(target: Named, sites: Names, variable: Any, what: str) -> int:
     """Return the site of a variable; ``what`` begins the error message."""
     site = sites.find(variable)
     counts = isinstance(variable, int | np.integer) and not is_flag(variable)
@@ -57,7 +70,7 @@ def site_called(target: Target, sites: Names, variable: Any, what: str) -> int:
     return site
 
 
-def names_of_values(target: Target, site: int) -> tuple[Any, ...]:
+def names_of_values(target: Named, site: int) -> tuple[Any, ...]:
     """Return what the values of a variable are called, which are numbers if they have no names."""
     if target.state_names is None:
         return target.values[: int(target.cardinalities[site])]
@@ -78,7 +91,7 @@ def _place(names: tuple[Any, ...], value: Any) -> int | None:
     return place
 
 
-def by_values(target: Target, sites: Sequence[int], table: Any, name: str) -> Any:
+def by_values(target: Named, sites: Sequence[int], table: Any, name: str) -> Any:
     """Return a table of pandas or xarray with its labels in the order of the values of variables.
 
     Numbers from 0 on that are no names are positions.
@@ -93,7 +106,7 @@ def by_values(target: Target, sites: Sequence[int], table: Any, name: str) -> An
     return turned(table, named)
 
 
-def value_called(target: Target, site: int, value: Any, what: str) -> int:
+def value_called(target: Named, site: int, value: Any, what: str) -> int:
     """Return a value of a variable, given by its name, which is its number if it has no other."""
     if is_missing(value):
         raise ValueError(
@@ -118,7 +131,7 @@ def value_called(target: Target, site: int, value: Any, what: str) -> int:
     )
 
 
-def called_otherwise(target: Target, kind: type) -> str:
+def called_otherwise(target: Named, kind: type) -> str:
     """Return what a number or flag means that is the name of another value, if there is one."""
     for site, names in enumerate(target.state_names or ()):
         for place, (value, name) in enumerate(zip(target.values, names, strict=False)):
@@ -127,12 +140,12 @@ def called_otherwise(target: Target, kind: type) -> str:
     return ""
 
 
-def value_name(target: Target, site: int, value: int) -> Any:
+def value_name(target: Named, site: int, value: int) -> Any:
     """Return the name of a value, which is its number if it has no other."""
     return names_of_values(target, site)[target.values.index(value)]
 
 
-def site_of_each(target: Target, evidence: Any) -> dict[int, tuple[Any, Any]]:
+def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
     """Return the variable, as it was called, and what was observed of it, by site."""
     if not is_soft(evidence) or columns_of(evidence) is not None:
         given, rows = f"{evidence!r:.80}", ""
@@ -156,7 +169,7 @@ def is_soft(given: Any) -> bool:
     return isinstance(given, Mapping) or labels_of(given) is not None
 
 
-def states_in(target: Target, frame: Any, name: str, by_column: bool, by_value: bool) -> Any:
+def states_in(target: Named, frame: Any, name: str, by_column: bool, by_value: bool) -> Any:
     """Return the rows of a data frame as an array of states.
 
     ``by_column``: columns are variables by name, else only if called 0, 1, ... in any order.
@@ -225,7 +238,7 @@ def impossible(clash: Mapping[Any, Any]) -> NoStateError:
     )
 
 
-def weights_of(target: Target, evidence: Any) -> dict[int, Array]:
+def weights_of(target: Named, evidence: Any) -> dict[int, Array]:
     """Return a weight of each value of each variable observed, of shape (cardinality,)."""
     found = {}
     for site, (variable, given) in site_of_each(target, evidence).items():
@@ -238,7 +251,7 @@ def weights_of(target: Target, evidence: Any) -> dict[int, Array]:
     return found
 
 
-def _likelihoods(target: Target, site: int, given: Mapping[Any, Any], what: str) -> Array:
+def _likelihoods(target: Named, site: int, given: Mapping[Any, Any], what: str) -> Array:
     weights = np.full(int(target.cardinalities[site]), np.nan)
     for name, likelihood in given.items():
         place = np.searchsorted(target.values, value_called(target, site, name, what))
