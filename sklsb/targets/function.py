@@ -267,7 +267,7 @@ class FunctionTarget(Target):
         alone = np.concatenate([self._evaluate(x[None]) for x in states])
         return not np.allclose(together, alone, rtol=1e-12, atol=0.0)
 
-    def _states_to_try(self) -> NDArray[np.int64]:
+    def _states_to_try(self) -> Ints:
         # Never as many states as variables: the axes could be confused.
         size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
         return np.random.default_rng(0).integers(self._cardinalities, size=size)
