@@ -9,6 +9,18 @@ from torch import Tensor
 from sklsb.targets._torch.model import Carried, Device, Model, of_other_values, row_sum
 
 
+def sparse(couplings: sp.csr_array, device: Device) -> Tensor:
+    """Copy a sparse matrix to a device."""
+    matrix = couplings.tocoo()
+    result: Tensor = torch.sparse_coo_tensor(
+        torch.as_tensor(np.stack(matrix.coords).astype(np.int64)),
+        torch.tensor(matrix.data),
+        size=matrix.shape,
+        check_invariants=True,
+    )
+    return result.to(device).coalesce()
+
+
 class GraphModel(Model):
     """Couplings C and a field; first order is exact."""
 
@@ -16,14 +28,8 @@ class GraphModel(Model):
 
     def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
         self.device = device
-        self.field, pairs = torch.tensor(field, device=device), couplings.tocoo()
-        self.couplings = torch.sparse_coo_tensor(
-            torch.as_tensor(np.stack(pairs.coords).astype(np.int64)),
-            torch.tensor(pairs.data),
-            size=pairs.shape,
-            device=device,
-            check_invariants=True,
-        ).coalesce()
+        self.couplings = sparse(couplings, device)
+        self.field = torch.tensor(field, device=device)
 
 
 class IsingModel(GraphModel):
