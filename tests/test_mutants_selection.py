@@ -246,8 +246,8 @@ MUTANTS = {
     # The logistic posterior
     "a group that pays for one column": Mutant(
         LOGISTIC,
-        "logit(chance) - widths * np.log(slab_sd)",
-        "logit(chance) - np.log(slab_sd)",
+        "logit(inclusion.chance) - widths * np.log(slab_sd)",
+        "logit(inclusion.chance) - np.log(slab_sd)",
         check_odds,
         DIFFERENT,
     ),

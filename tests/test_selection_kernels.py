@@ -14,7 +14,7 @@ from sklsb._kernels.selection.process import flip_and_weigh, run_window
 from sklsb._kernels.selection.state import BORDER, Rates
 from sklsb.selection.chains import new_models, new_sums, new_window, set_window
 from sklsb.selection.logistic import logistic_problem
-from sklsb.selection.problem import Prior, linear_problem
+from sklsb.selection.problem import Inclusion, Prior, linear_problem
 from sklsb.selection.rows import distinct_rows
 
 GROUPS = {"single": [[0], [1], [2], [3]], "grouped": [[0, 2], [1], [3]]}
@@ -43,14 +43,14 @@ class Given:
             Z = sparse.csc_array(rows.X) if thin else rows.X
             order = np.concatenate([*self.groups, [4]])
             self.problem = logistic_problem(
-                rows, Z[:, order], order, np.ones(5), self.groups, 0.7, (1.0, 2.0), 0.5
+                rows, Z[:, order], order, np.ones(5), self.groups, 0.7, Inclusion((1.0, 2.0))
             )
             self.omega = np.random.default_rng(6).gamma(2.0, 0.2, size=14)
             self.columns = self.problem.columns._replace(weight=self.omega)
             self.A = np.column_stack([rows.X, np.ones(14)])
             self.z = self.A.T @ (rows.n_successes - 0.5 * rows.n_trials)
         else:
-            prior = Prior(kind, 9.0, 0.7, (1.0, 2.0), 0.5)
+            prior = Prior(kind, 9.0, 0.7, Inclusion((1.0, 2.0)))
             Z = sparse.csc_array(X) if thin else X
             args = self.groups, np.array([4]), prior, False
             self.problem = linear_problem(Z, y, np.ones(14), *args)

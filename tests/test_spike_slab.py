@@ -30,7 +30,7 @@ from sklsb.selection import chains as chains_module
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
 from sklsb.selection.chains import Chain, Plan, new_batches, set_window
-from sklsb.selection.problem import Prior, linear_problem
+from sklsb.selection.problem import Inclusion, Prior, linear_problem
 
 
 @pytest.fixture(autouse=True)
@@ -377,7 +377,7 @@ def check_full_table(monkeypatch):
     monkeypatch.setattr(chains_module, "_N_MODELS", 16)
     X, y = data(p=7)
     nothing, units = np.empty(0, dtype=np.int64), [np.array([j]) for j in range(7)]
-    prior = Prior("g", 40.0, 1.0, (1.0, 1.0), 0.5)
+    prior = Prior("g", 40.0, 1.0, Inclusion((1.0, 1.0)))
     problem = linear_problem(X, y, np.ones(40), units, nothing, prior, True)
     chain = Chain(problem, np.random.default_rng(0), nothing)
     for _ in range(60):
@@ -507,7 +507,7 @@ def test_pairs_among_many_columns(monkeypatch):
     """A sketch of the rows finds what a comparison of all of them does."""
     X, y = twins(1500, 100, 0, ((3, 1400),))
     units, nothing = [np.array([j]) for j in range(1500)], np.empty(0, dtype=np.int64)
-    prior = Prior("g", 100.0, 1.0, (1.0, 1.0), 0.5)
+    prior = Prior("g", 100.0, 1.0, Inclusion((1.0, 1.0)))
     for made in (X, sparse.csc_array(X)):
         problem = linear_problem(made, y, np.ones(100), units, nothing, prior, True)
         for work in (4e9, 0.0):

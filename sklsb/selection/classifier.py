@@ -183,8 +183,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             part = (part @ sparse.diags_array(1.0 / scale[order])).tocsc()
         else:
             part = (part - centre[order]) / scale[order]
-        priors = self._inclusion(unit_of, len(groups))
-        problem = logistic_problem(rows, part, order, 1.0 / scale[order], groups, slab_sd, *priors)
+        scaling, inclusion = 1.0 / scale[order], self._inclusion(unit_of, len(groups))
+        problem = logistic_problem(rows, part, order, scaling, groups, slab_sd, inclusion)
         with threadpool_limits(1, user_api="blas"):
             search = self._run(problem, LogisticChain)
         self._keep_scale(rows.X, rows.n_trials)

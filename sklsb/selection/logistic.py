@@ -20,11 +20,11 @@ from sklsb.selection.chains import Chain, Pace, Plan
 from sklsb.selection.problem import (
     MOST_INCLUDED,
     Array,
+    Inclusion,
     Ints,
     Problem,
     as_dense,
     most_included,
-    size_terms,
 )
 from sklsb.selection.rows import Rows
 
@@ -88,10 +88,9 @@ def logistic_problem(
     scale: Array,
     groups: list[Ints],
     slab_sd: float,
-    size: tuple[float, float] | None,
-    chance: Array | float,
+    inclusion: Inclusion,
 ) -> LogisticProblem:
-    """Return the posterior; ``size`` and ``chance`` are an `Inclusion`.
+    """Return the posterior.
 
     X is scaled, (n, p), an array or a CSC matrix: columns of ``groups`` first, in their order, then
     those of every model. ``given`` are their numbers.
@@ -114,14 +113,14 @@ def logistic_problem(
     most_columns, artificial = most_included(first, int(widths.sum()))
     most = min(n_free, most_columns)
     log_odds = np.zeros(n_free + n_always)
-    log_odds[:n_free] = logit(chance) - widths * np.log(slab_sd)
+    log_odds[:n_free] = logit(inclusion.chance) - widths * np.log(slab_sd)
     posterior = Posterior(
         z=whole @ (rows.n_successes - 0.5 * rows.n_trials),
         square=own @ (0.25 * rows.n_trials) + ridge,
         ridge=ridge,
         first=first,
         log_odds=log_odds,
-        size_term=size_terms(size, n_free, most),
+        size_term=inclusion.by_size(n_free, most),
         cdf=ndtr(np.arange(40 * CDF_STEPS) / CDF_STEPS),
         gaussian=True,
         n_always=n_always,

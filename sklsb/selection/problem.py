@@ -49,16 +49,22 @@ class Inclusion(NamedTuple):
     size: tuple[float, float] | None = None
     chance: Array | float = 0.5  # of all units or of each
 
+    def by_size(self, n_units: int, most: int) -> Array:
+        """Return log p of a model by its number of units; -inf for one more than ``most``."""
+        found, k = np.full(most + 2, -np.inf), np.arange(most + 1)
+        a, b = self.size or (0.0, 0.0)
+        found[:-1] = betaln(k + a, n_units - k + b) if self.size else 0.0
+        return found
+
 
 @dataclass
 class Prior:
-    """Parameters of the priors, resolved for some data; the last two are an `Inclusion`."""
+    """Parameters of the priors, resolved for some data."""
 
     kind: str
     g: float
     slab_sd: float
-    size: tuple[float, float] | None
-    chance: Array | float
+    inclusion: Inclusion
 
 
 @dataclass
@@ -305,32 +311,22 @@ def most_included(first: Ints, allowed: int) -> tuple[int, bool]:
     return most, most < allowed
 
 
-def size_terms(size: tuple[float, float] | None, n_units: int, most: int) -> Array:
-    """Return log p of a model by its number of units; -inf for one more than ``most``."""
-    result = np.full(most + 2, -np.inf)
-    k = np.arange(most + 1)
-    result[:-1] = 0.0 if size is None else betaln(k + size[0], n_units - k + size[1])
-    return result
-
-
 def _posterior(
     prior: Prior, first: Ints, z: Array, square: Array, df: float, most: int
 ) -> Posterior:
     n_units, is_g = first.size - 1, prior.kind == "g"
-    log_odds = np.zeros(n_units) + logit(prior.chance)
+    log_odds = np.zeros(n_units) + logit(prior.inclusion.chance)
     if is_g:
         log_odds -= 0.5 * np.diff(first) * math.log1p(prior.g)
-    size_term = size_terms(prior.size, n_units, most)
     ridge = np.zeros(z.size) if is_g else np.ones(z.size)
-    grid = np.arange(40 * CDF_STEPS) / CDF_STEPS
     return Posterior(
         z=z,
         square=square + ridge,
         ridge=ridge,
         first=first,
         log_odds=log_odds,
-        size_term=size_term,
-        cdf=student(df).cdf(grid),
+        size_term=prior.inclusion.by_size(n_units, most),
+        cdf=student(df).cdf(np.arange(40 * CDF_STEPS) / CDF_STEPS),
         gaussian=False,
         exponent=0.5 * df,
         det_weight=0.0 if is_g else 0.5,

@@ -242,7 +242,7 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
             raise ValueError(f"g is {self.g!r}; the prior {self.prior!r} has none: leave it out.")
         g = positive(n_rows if self.g is None else self.g, "g", 1e8)
         slab = positive(self.slab_sd, "slab_sd")
-        return Prior(self.prior, g, slab, *self._inclusion(unit_of, n_units))
+        return Prior(self.prior, g, slab, self._inclusion(unit_of, n_units))
 
     def _summarise(self, search: Search, problem: LinearProblem, flat: Flat) -> None:
         """Set the fitted attributes."""
