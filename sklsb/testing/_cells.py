@@ -117,42 +117,36 @@ def edges_of(cells: Cells, at: int, outcomes: Outcomes) -> list[Array]:
     return [np.sort(np.array(edge)) for edge in edges]
 
 
-def _divide(starts: NDArray[np.int64], outcomes: Outcomes, what: str, most_rounds: int) -> Cells:
-    """Divide all numbers into boxes with the same outcome, one number after another.
+def matrix_by_bisection(
+    outcomes: Outcomes, possible: NDArray[np.bool_], what: str, most_rounds: int
+) -> Array:
+    """Return the transition matrix; a chain stays in a state of probability zero.
 
-    If boxes are wrong at random numbers, an edge was overlooked, since no continuation tells its
-    two sides apart, or both sides of a narrow window look alike: then these numbers are added to
-    the continuations and to the grid, and all is done again.
+    All numbers are divided into boxes with the same outcome, one number after another. If boxes are
+    wrong at random numbers, an edge was overlooked, since no continuation tells its two sides
+    apart, or both sides of a narrow window look alike: then these numbers are added to the
+    continuations and to the grid, and all is done again.
     """
-    n_uniforms = outcomes.n_uniforms
-    trials = outcomes.trials
+    starts, trials = np.flatnonzero(possible), outcomes.trials
     for _ in range(most_rounds):
-        cells = Cells(starts, n_uniforms)
-        for at in range(n_uniforms):
+        cells = Cells(starts, outcomes.n_uniforms)
+        for at in range(outcomes.n_uniforms):
             cells.split(at, edges_of(cells, at, outcomes))
         ends = outcomes.ends(cells.start, cells.numbers)
         wrong = np.zeros(len(trials), dtype=np.bool_)
-        for start in starts:
+        for start in starts.tolist():
             there = outcomes.ends(np.full(len(trials), start), trials)
             wrong |= there != ends[cells.of(start, trials)]
         if not wrong.any():
-            return cells
+            found = np.diag(np.where(possible, 0.0, 1.0))
+            np.add.at(found, (cells.start, ends), cells.mass)
+            return found
         added = trials[wrong][:_MOST_ADDED]
         outcomes.failed = np.concatenate([outcomes.failed, added])
         outcomes.later = np.concatenate([outcomes.later, added])
         trials = np.concatenate([trials[wrong], trials[:_MOST_AGAIN]])  # boxes were only divided
     raise ValueError(
-        f"After {most_rounds} rounds, transitions of {what} still lead "
-        f"elsewhere than was measured, at {wrong.mean():.2g} of random numbers. Take a smaller "
-        "target, or more n_continuations."
+        f"After {most_rounds} rounds, transitions of {what} still lead elsewhere than was "
+        f"measured, at {wrong.mean():.2g} of random numbers. Take a smaller target, or more "
+        "n_continuations."
     )
-
-
-def matrix_by_bisection(
-    outcomes: Outcomes, possible: NDArray[np.bool_], what: str, most_rounds: int
-) -> Array:
-    """Return the transition matrix; a chain stays in a state of probability zero."""
-    cells = _divide(np.flatnonzero(possible), outcomes, what, most_rounds)
-    found = np.diag(np.where(possible, 0.0, 1.0))
-    np.add.at(found, (cells.start, outcomes.ends(cells.start, cells.numbers)), cells.mass)
-    return found
