@@ -270,7 +270,6 @@ def graph(
 
 
 def _places(target: Target, made: Any, layout: Any) -> Any:
-    """Return the place of each variable."""
     import networkx as nx
 
     if layout is None and len(target.shape) == 2:

@@ -371,7 +371,6 @@ class LearnableFunction(BalancingFunction):
         return {name: value for name, value in self.__dict__.items() if name != "_at_knots"}
 
     def _start(self, initial: Array, theta: ArrayLike | None) -> None:
-        """Set the parameters."""
         self.theta = self._check_theta(initial if theta is None else theta, initial.size)
         self._is_initial = theta is None
 

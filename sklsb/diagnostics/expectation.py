@@ -174,11 +174,7 @@ def values_of(draws: xr.Dataset, function: Any, target: Target | None = None) ->
 def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     """Return the function of each draw at one temperature, (n_chains, n_draws, ...)."""
     name = "lp" if function is None else function
-    if (
-        isinstance(name, str)
-        and name in draws.variables
-        and {"chain", "draw"} <= {*draws[name].dims}
-    ):
+    if isinstance(name, str) and name in draws and {"chain", "draw"} <= {*draws[name].dims}:
         return np.asarray(draws[name].transpose("chain", "draw", ...).values, dtype=np.float64)
     if "x" not in draws or (isinstance(name, str) and name != "sum"):
         raise ValueError(

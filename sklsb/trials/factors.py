@@ -150,7 +150,7 @@ def learned_factors(
         time, variance = found
         known = variance > 0.0
         if known.any():
-            log_time = np.where(known, np.log(time, where=known, out=np.zeros(d)), 0.0)
+            log_time = np.log(time, where=known, out=np.zeros(d))
             centre = float(np.median(log_time[known]))
             n_draws = min(_DRAWS, length, _MOST_VALUES // max(1, n_chains * d))
             effective = n_chains * n_draws / np.exp(centre)
