@@ -13,7 +13,8 @@ from sklsb._system.warn import is_inside
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-# What things are called here and elsewhere: parameters, what to write, sentences that explain.
+# What to write here <- words of others for it; rows are divided by semicolons. One that ends with
+# a period is a sentence about these keywords, with the keyword itself for {}.
 _ROWS = """exact.marginals(target, evidence=...) <- query infer probability;
 exact.marginals(target), or diagnostics.marginals(draws, target) <- marginals posterior;
 traces <- trace; condition <- observe; names <- variables nodes; table(name) <- get_cpds cpds cpts;
