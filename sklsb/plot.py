@@ -343,7 +343,7 @@ def _arrow(
 
 
 def _check_are_marginals(*given: Any) -> None:
-    if not all(isinstance(one, Marginals) or "p" in one for one in given):
+    if not all(isinstance(one, Marginals) or "p" in getattr(one, "data_vars", ()) for one in given):
         raise TypeError(
             "these are no marginals; give sklsb.diagnostics.marginals(draws, target), or "
             "exact.marginals(target)."

@@ -851,3 +851,37 @@ def test_a_series_of_all_values_is_a_table_by_its_labels():
         np.testing.assert_array_equal(found, table)
     with pytest.raises(ValueError, match=r"the index of table 0 lacks \[\('y', 'z'\)\]"):
         network.with_factors([(("a", "b"), given.iloc[:-1])])
+
+
+# ----------------------------------------------------------------- frames of Potts models
+
+
+@pytest.mark.parametrize("columns", [[1, 2, 3], [2, 0, 1], ["l", "m", "h"], [1.5, 2.5, 3.5]])
+def test_columns_of_a_field_are_the_names_of_values_as_they_are(columns):
+    pd = pytest.importorskip("pandas", reason="columns have names in a DataFrame")
+    rows = list("abc")
+    couplings = pd.DataFrame(1.0 - np.eye(3), index=rows, columns=rows)
+    field = pd.DataFrame(
+        np.log([[1, 2, 3], [4, 5, 6], [9, 8, 7]]), index=rows[::-1], columns=columns
+    )
+    target = Potts(couplings, field)
+    assert target.state_names == (tuple(columns),) * 3
+    found = exact.marginals(target)["p"].sel(site="a", state=columns[2])
+    expected = exact.marginals(Potts(couplings.to_numpy(), field[::-1].to_numpy()))["p"][0, 2]
+    assert float(found) == pytest.approx(float(expected), abs=1e-14)
+    with pytest.raises(ValueError, match="3 entries, 2 of them distinct"):
+        Potts(couplings, field.set_axis([1, 1, 2], axis=1))
+    assert Potts(couplings, field.set_axis(range(3), axis=1)).state_names is None
+
+
+def test_frames_that_are_something_else_are_told_what_to_give():
+    pd = pytest.importorskip("pandas", reason="the errors are about data frames")
+    edges = pd.DataFrame({"from": ["a", "b"], "to": ["b", "c"], "w": [1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"from_pandas_edgelist\(couplings, 'from', 'to'"):
+        Ising(edges)
+    with pytest.raises(TypeError, match=r"as by field.astype\(float\)"):
+        Ising(np.eye(2), pd.Series([1.0, 2.0], dtype=object))
+    marginals = exact.marginals(Ising(np.eye(2)))
+    with pytest.raises(ValueError, match="select lists"):
+        diagnostics.to_frame(marginals.sel(state=1))
+    assert len(diagnostics.to_frame(marginals.sel(state=[1]))) == 2

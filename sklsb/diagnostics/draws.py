@@ -305,6 +305,8 @@ def to_frame(draws: Any, target: Target | None = None) -> "pd.DataFrame":
         return p.to_dataframe(dim_order=dims).reset_index()
     if "x" not in draws and {"p", "mcse"} <= {*draws} and "state" in draws.dims:
         return _marginals_frame(draws, target)
+    if {"p", "mcse"} <= {*draws}:
+        raise ValueError('marginals need all their dimensions; select lists, as state=["yes"].')
     if target is None:
         raise TypeError(
             f"draws has {sorted(map(str, draws.variables))}, which are not marginals, and target "
@@ -419,7 +421,8 @@ def _compare(states: States, log_prob: NDArray[np.float64], target: Target) -> N
         warn(
             f"The draws are not of this target: log p of the state {x[k].tolist()!r:.200} was "
             f"{then[k]:.6g}, and is {now[k]:.6g} here. Give the target that was sampled, or "
-            "sample this one; evidence makes another target.",
+            "sample this one. Evidence makes another target, as does an edit of a function or its "
+            "data after fit.",
             SamplerWarning,
         )
 

@@ -97,7 +97,9 @@ def real_array(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return a value as an array of real numbers."""
     given = as_array(value, name)
     if given.dtype.kind not in "iufb":
-        raise TypeError(f"{name} has dtype {given.dtype}; give real numbers.")
+        raise TypeError(
+            f"{name} has dtype {given.dtype}; give real numbers, as by {name}.astype(float)."
+        )
     return given
 
 

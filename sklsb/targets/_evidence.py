@@ -150,7 +150,10 @@ def site_of_each(target: Named, evidence: Any) -> dict[int, tuple[Any, Any]]:
     if not is_soft(evidence) or columns_of(evidence) is not None:
         given, rows = f"{evidence!r:.80}", ""
         if columns_of(evidence) is not None:
-            given, rows = "a data frame", ", one for each row, as by to_dict('records')"
+            given, rows = (
+                "a data frame",
+                ", one for each row, as by to_dict('records'), or a Series",
+            )
         raise TypeError(f"evidence is {given}; give a dict of variable: value{rows}.")
     by_name, found = Names(target.names), dict[int, tuple[Any, Any]]()
     for variable, given in evidence.items():

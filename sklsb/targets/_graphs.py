@@ -129,6 +129,14 @@ def labelled(given: Any, name: str) -> tuple[Any, list[Any] | None]:
 
 def symmetric_matrix(given: Any, name: str = "couplings") -> tuple[sp.csr_array, list[Any] | None]:
     """Return a symmetric matrix as `square_matrix` does, and the labels of nodes or columns."""
+    columns = columns_of(given)
+    if columns is not None and len(columns) != len(given):
+        ends = ", ".join(map(repr, columns[:2]))
+        raise ValueError(
+            f"{name} is a data frame of {len(given)} rows and the columns {columns!r:.100}; give a "
+            "square table. A list of edges becomes a graph by "
+            f"networkx.from_pandas_edgelist({name}, {ends}, 'weight')."
+        )
     given, labels = labelled(given, name)
     if has(given, "is_directed", "nodes"):
         given, labels = _from_graph(given, name)

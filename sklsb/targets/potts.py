@@ -121,9 +121,12 @@ class Potts(GraphTarget):
         rule = "it must be finite, or -inf where a value is impossible"
         refuse(np.isnan(values) | (values == np.inf), values, "field", rule)
         self.values = tuple(range(k))
-        names = tuple(map(str, columns_of(field) or ()))
-        if names and names != tuple(map(str, self.values)):
-            self.state_names = (names,) * self.n_sites
+        names = columns_of(field) or []
+        if [*map(str, names)] not in ([], [*map(str, self.values)]):
+            of_each = [names] * self.n_sites
+            self.state_names = check_state_names(
+                of_each, range(self.n_sites), np.full(self.n_sites, k)
+            )
         self.field = values.reshape(self.n_sites, k)
 
     def _check_size(self) -> None:
