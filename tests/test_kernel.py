@@ -651,12 +651,12 @@ def test_private_names_of_numba_are_looked_for(monkeypatch):
 
 def test_functions_are_only_linked_where_numba_can_do_that(monkeypatch):
     # Each would be made machine code by itself, too, and nobody calls that.
-    ((_, linked),) = _jit._linked_only().items()
-    assert linked.__name__ == "PartCompiler"
+    names = [options["pipeline_class"].__name__ for options in _jit._compilers()]
+    assert names == ["EntryCompiler", "PartCompiler"]
     monkeypatch.delattr(codegen.CPUCodeLibrary, "_optimize_final_module")
-    assert _jit._linked_only() == {}
+    assert _jit._compilers() == ({}, {})
     monkeypatch.delattr(codegen, "JITCodeLibrary")
-    assert _jit._linked_only() == {}
+    assert _jit._compilers() == ({}, {})
 
 
 PRINTING = """

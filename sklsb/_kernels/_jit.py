@@ -36,6 +36,8 @@ import llvmlite
 import numba
 import numpy as np
 from numba import config, njit, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.target_extension import CPU, jit_registry
 from numba.extending import overload
 
 from sklsb.exceptions import UncachedKernelsWarning
@@ -314,20 +316,22 @@ def warn_if_uncached() -> None:
 _environments: list[tuple[str, Any]] = []  # of functions that entries link
 
 
-def _linked_only() -> dict[str, Any]:
-    """Return options by which functions are linked only; none if numba's internals changed.
+def _compilers() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options of entries and of what they call; none if numba's internals changed.
 
-    Else numba makes machine code of each by itself, too, which nobody calls.
+    Else numba compiles a function anew for each kind of caller, and makes machine code of each by
+    itself, too, which nobody calls.
     """
     try:
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import Compiler
+        from numba.core.targetconfig import ConfigStack
     except ImportError:
-        return {}
+        return {}, {}
     if not all(
         hasattr(JITCodeLibrary, f"_{name}_final_module") for name in ("optimize", "finalize")
     ):
-        return {}
+        return {}, {}
 
     class Part(JITCodeLibrary):
         """Code that entries link, and optimise where it is used."""
@@ -347,19 +351,22 @@ def _linked_only() -> dict[str, Any]:
         def set_env(self, name: str, environment: Any) -> None:
             _environments.append((name, environment))
 
-    class PartCompiler(Compiler):
+    class EntryCompiler(Compiler):
+        def define_pipelines(self) -> Any:
+            seen = ConfigStack().top()  # what is called looks at these options of its caller
+            seen.forceinline = seen.no_cpython_wrapper = True
+            return super().define_pipelines()
+
+    class PartCompiler(EntryCompiler):
         def __init__(self, typing: Any, target: Any, library: Any, *others: Any):
             super().__init__(typing, target, library or Part(target.codegen(), "part"), *others)
             self.state.library.enable_object_caching()
 
-    return {"pipeline_class": PartCompiler}
+    return {"pipeline_class": EntryCompiler}, {"pipeline_class": PartCompiler}
 
 
-_INNER: dict[str, Any] = {
-    **_OPTIONS,
-    "no_cpython_wrapper": True,
-    **_linked_only(),
-}
+_ENTRY, _INNER = ({**_OPTIONS, **compiler} for compiler in _compilers())
+_INNER["no_cpython_wrapper"] = True
 
 
 def _refuse(self: Any, *args: Any) -> Any:
@@ -387,21 +394,28 @@ called: Any = _inner()  # for long and rare code: compiled once
 
 
 def _compiling(dispatcher: Any) -> Callable[..., Any]:
-    """Return how a dispatcher compiles, with no search for garbage, an eighth of the time."""
+    """Return how a dispatcher compiles, with no search for garbage, an eighth of the time.
+
+    Numba's own functions, such as ``min``, are linked only, too.
+    """
     compile_plainly = dispatcher.compile
 
     def compile_entry(signature: Any) -> Any:
         collecting = gc.isenabled()
         gc.disable()
-        try:
-            return compile_plainly(signature)
-        finally:
-            codegen = dispatcher.targetctx.codegen()
-            for name, environment in _environments:
-                if codegen._engine.is_symbol_defined(name):
-                    codegen.set_env(name, environment)
-            if collecting:
-                gc.enable()
+        with global_compiler_lock:  # nobody else's functions are compiled meanwhile
+            jit = jit_registry[CPU]
+            jit_registry.update({CPU: lambda **options: jit(**{**_INNER, **options})})
+            try:
+                return compile_plainly(signature)
+            finally:
+                jit_registry.update({CPU: jit})
+                codegen = dispatcher.targetctx.codegen()
+                for name, environment in _environments:
+                    if codegen._engine.is_symbol_defined(name):
+                        codegen.set_env(name, environment)
+                if collecting:
+                    gc.enable()
 
     return compile_entry
 
@@ -416,7 +430,7 @@ def kernel(function: Callable[..., Any]) -> Any:
                 return function(*args)
 
         return run
-    dispatcher = njit(**_OPTIONS)(function)
+    dispatcher = njit(**_ENTRY)(function)
     dispatcher.compile = _compiling(dispatcher)
     cls = _cache_class()
     if cls is None or not hasattr(dispatcher, "_cache"):
