@@ -35,9 +35,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba import config, njit, types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.target_extension import CPU, jit_registry
+from numba import config, jit, njit, types
 from numba.extending import overload
 
 from sklsb.exceptions import UncachedKernelsWarning
@@ -325,6 +323,7 @@ def _compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import Compiler
+        from numba.core.target_extension import CPU, jit_registry
         from numba.core.targetconfig import ConfigStack
     except ImportError:
         return {}, {}
@@ -351,7 +350,18 @@ def _compilers() -> tuple[dict[str, Any], dict[str, Any]]:
         def set_env(self, name: str, environment: Any) -> None:
             _environments.append((name, environment))
 
+    def link(**options: Any) -> Any:
+        return jit(**{**_INNER, **options})
+
     class EntryCompiler(Compiler):
+        def _compile_core(self) -> Any:
+            before = jit_registry[CPU]  # compiles numba's own functions, such as `min`
+            jit_registry.update({CPU: link})
+            try:
+                return super()._compile_core()
+            finally:
+                jit_registry.update({CPU: before})
+
         def define_pipelines(self) -> Any:
             seen = ConfigStack().top()  # what is called looks at these options of its caller
             seen.forceinline = seen.no_cpython_wrapper = True
@@ -394,28 +404,21 @@ called: Any = _inner()  # for long and rare code: compiled once
 
 
 def _compiling(dispatcher: Any) -> Callable[..., Any]:
-    """Return how a dispatcher compiles, with no search for garbage, an eighth of the time.
-
-    Numba's own functions, such as ``min``, are linked only, too.
-    """
+    """Return how a dispatcher compiles, with no search for garbage, an eighth of the time."""
     compile_plainly = dispatcher.compile
 
     def compile_entry(signature: Any) -> Any:
         collecting = gc.isenabled()
         gc.disable()
-        with global_compiler_lock:  # nobody else's functions are compiled meanwhile
-            jit = jit_registry[CPU]
-            jit_registry.update({CPU: lambda **options: jit(**{**_INNER, **options})})
-            try:
-                return compile_plainly(signature)
-            finally:
-                jit_registry.update({CPU: jit})
-                codegen = dispatcher.targetctx.codegen()
-                for name, environment in _environments:
-                    if codegen._engine.is_symbol_defined(name):
-                        codegen.set_env(name, environment)
-                if collecting:
-                    gc.enable()
+        try:
+            return compile_plainly(signature)
+        finally:
+            codegen = dispatcher.targetctx.codegen()
+            for name, environment in _environments:
+                if codegen._engine.is_symbol_defined(name):
+                    codegen.set_env(name, environment)
+            if collecting:
+                gc.enable()
 
     return compile_entry
 

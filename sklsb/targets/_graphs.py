@@ -27,6 +27,8 @@ from sklsb.targets.base import Target
 LARGEST_FIELD = 1e303
 _FIXED_POINT_BITS = 61
 _LARGEST_EXPONENT = 700.0  # of doubles
+# Entries of a graph up to which it is coloured sooner than the compiled code is made or loaded.
+_FEW = 1 << 14
 
 
 def fixed_point_unit(largest: Array) -> Array:
@@ -390,5 +392,6 @@ def colors(graph: sp.csr_array) -> Ints:
     n = graph.shape[0]
     found, queue = np.empty(n, np.int64), np.empty(n, np.int64)
     most = int(np.diff(graph.indptr).max(initial=0))
-    color(graph.indptr, graph.indices, found, queue, np.zeros(most + 1, np.int64))
+    run = color if graph.nnz > _FEW else color.__wrapped__
+    run(graph.indptr, graph.indices, found, queue, np.zeros(most + 1, np.int64))
     return found
