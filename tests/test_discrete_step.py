@@ -21,6 +21,7 @@ from pymc.blocking import DictToArrayBijection  # noqa: E402
 from pymc.step_methods.state import equal_dataclass_values  # noqa: E402
 
 from sklsb.pymc import DiscreteStep, moves  # noqa: E402
+from sklsb.pymc.numbers import impossible  # noqa: E402
 from sklsb.pymc.summed import log_sum  # noqa: E402
 from sklsb.pymc.variables import SUPPORTS, kind  # noqa: E402
 
@@ -165,13 +166,24 @@ def test_the_conditional_law_is_invariant(monkeypatch, make, method):
     np.testing.assert_allclose(p @ matrix, p, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("way", ["elimination", "with_nuts"])
 @pytest.mark.parametrize("make", [mixture, chain, supports, occupancy])
-def test_elimination_draws_from_the_conditional_law(make):
+def test_the_block_is_drawn_from_the_conditional_law(make, way):
     model = make()
-    step = DiscreteStep(method="elimination", model=model)
     point = model.initial_point()
     if make is occupancy:
         point["z"] = np.array([0, 1, 0])
+    if way == "with_nuts":
+        if make is supports:
+            with model:
+                pm.Normal("free")
+            point = model.initial_point()
+        step = DiscreteStep(model=model)
+        for _ in range(2):  # a second time, it begins anew
+            step.with_nuts(initial_point=point)
+        assert type(step._moves[0]).__name__ == "Whole"
+    else:
+        step = DiscreteStep(method="elimination", model=model)
     states, p = law(model, step, point)
     seen = []
     block = step._block
@@ -758,20 +770,50 @@ def test_truncated_counts_are_categories():
     np.testing.assert_allclose(*found, rtol=1e-10)
 
 
-@pytest.mark.parametrize("spare", [False, True])
-@pytest.mark.parametrize("make", [mixture, occupancy, several_values, crowd, abundance])
-def test_sums_over_sites_are_those_of_enumeration(make, spare):
+def seasons():
+    """Chains of whether a site is occupied, where some sightings leave one value."""
+    y = np.array([[[0, 0], [0, 1], [0, 0]], [[1, 1], [0, 0], [0, 0]]])
+    with pm.Model() as model:
+        psi, stays, comes, p = (pm.Beta(name, 1, 1) for name in ("psi", "stays", "comes", "p"))
+        z = [pm.Bernoulli("z0", psi, shape=2, initval=y[:, 0].any(axis=1))]
+        for t in (1, 2):
+            back = z[-1] * stays + (1 - z[-1]) * comes
+            z.append(pm.Bernoulli(f"z{t}", back, shape=2, initval=y[:, t].any(axis=1)))
+        pm.Bernoulli("y", p * pt.stack(z, axis=1)[:, :, None], observed=y)
+    return model
+
+
+def tree():
+    """A site that three others depend on, of several values, and a loop."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.3, 1.0, shape=(3, 2))
+        root = pm.Categorical("root", [0.2, 0.3, 0.5])
+        leaf = pm.Bernoulli("leaf", pm.math.sigmoid(a[root]), shape=2)
+        more = pm.DiscreteUniform("more", -1, 1, shape=2)
+        pm.Potential("loop", a[0, 0] * leaf[0] * leaf[1] - pt.exp(a[2, 1]) * pt.eq(more, leaf))
+        pm.Normal("y", a[1, 0] * root + more[0] * a[1, 1], 1.0, observed=0.7)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "n_left_out"),
+    [
+        *((mixture, 0), (occupancy, 1), (several_values, 5), (crowd, 0), (abundance, 3)),
+        *((chain, 4), (seasons, 2), (tree, 2)),
+    ],
+)
+def test_sums_over_sites_are_those_of_enumeration(make, n_left_out):
     model = make()
     step, point = DiscreteStep(model=model), model.initial_point()
     if make is occupancy:
         point["z"] = np.array([0, 1, 0])
     step.with_nuts(initial_point=point)
     (way,), block, variables = step._moves, step._block, model.continuous_value_vars
-    never, other, _ = way.impossible(block.given(point))
-    left_out = {mixture: 0, occupancy: 1, several_values: 1 + 4, crowd: 0, abundance: 1 + 2}
-    assert never.sum() == left_out[make]
-    states = other if spare else way.states
-    f = log_sum(block, way.colours[0].own, states, never, variables, point)
+    never, other, _ = impossible(block, way.sites, way.states, block.given(point))
+    assert never.sum() == n_left_out
+    # Where sightings leave one value, log 0 has no gradient.
+    states = other if make in (occupancy, abundance, seasons) else way.states
+    f = log_sum(block, way.sites, states, never, variables, point)
     log_p = model.compile_logp(mode=PLAIN)
     rng = np.random.default_rng(0)
     every = law(model, step, point)[0]
@@ -863,8 +905,8 @@ def test_a_gradient_sees_no_element_that_is_not_taken():
 
 
 def test_blocks_that_cannot_be_summed_out():
-    with pytest.raises(ValueError, match=r"(?s)with_nuts needs sites .*5 sites, 13 el.*two steps"):
-        DiscreteStep(model=chain()).with_nuts()
+    with pytest.raises(ValueError, match=r"(?s)with_nuts needs sites .*3 sites, 15 el.*two steps"):
+        DiscreteStep(method="lsb", model=regression()).with_nuts()
     with pm.Model() as counts:
         pm.Normal("mu", pm.Poisson("k", 3.0), 1.0)
         pm.Poisson("m", 3.0, shape=4)
@@ -873,7 +915,7 @@ def test_blocks_that_cannot_be_summed_out():
         r"k, m\[0\], m\[1\] and 2 more: their bounds are not known",
     )
     with pytest.raises(
-        ValueError, match=rf"(?s)with at most 16 values each; .*\n{k}\. In any case pm.NUTS"
+        ValueError, match=rf"(?s)with at most 16 values each .*\n{k}\. In any case pm.NUTS"
     ):
         step.with_nuts()
     with pm.Model():
@@ -882,7 +924,7 @@ def test_blocks_that_cannot_be_summed_out():
         other = pm.Categorical("other", [0.2, 0.8])
         pm.Poisson("m", 3.0)
         said = r"m: their bounds are not known. Alone would fit: w, z, other. Write step=\[Discrete"
-        said += r"Step\(\[w, other\]\).with_nuts\(\), DiscreteStep\(\[z, m\]\)\]\. In any case"
+        said += r"Step\(\[w, z, other\]\).with_nuts\(\), DiscreteStep\(\[m\]\)\]\. In any case"
         with pytest.raises(ValueError, match=said):
             DiscreteStep().with_nuts()
         assert len(DiscreteStep([w, other]).with_nuts().methods) == 2

@@ -56,7 +56,7 @@ def check_data(package):
 
 def check_sums(package):
     with steps() as tests:
-        tests.test_sums_over_sites_are_those_of_enumeration(tests.several_values, True)
+        tests.test_sums_over_sites_are_those_of_enumeration(tests.several_values, 5)
 
 
 def check_gradient(package):
@@ -66,7 +66,12 @@ def check_gradient(package):
 
 def check_places(package):
     with steps() as tests:
-        tests.test_sums_over_sites_are_those_of_enumeration(tests.crowd, False)
+        tests.test_sums_over_sites_are_those_of_enumeration(tests.crowd, 0)
+
+
+def check_draws(package):
+    with steps() as tests:
+        tests.test_the_block_is_drawn_from_the_conditional_law(tests.chain, "with_nuts")
 
 
 def check_betrayal(package):
@@ -141,23 +146,37 @@ MUTANTS = {
     ),
     "sums without what sees no site": Mutant(
         "pymc/summed.py",
-        "total = logs.sum() + none +",
-        "total = logs.sum() +",
+        "last += numbers.at[0, seen].tolist()",
+        "pass",
         check_sums,
         ".",
     ),
-    "sums of elements that add up others of the array": Mutant(
-        "pymc/graph.py",
-        "[a - n + len(places) for a in node.op.axis]",
-        "node.op.axis",
+    "elements that are alike where one input of several is": Mutant(
+        "pymc/alike.py",
+        "code * vector.type.shape[0] + at",
+        "code * vector.type.shape[0]",
         check_places,
         ".",
     ),
-    "functions of elements that are not taken": Mutant(
-        "pymc/graph.py",
-        " or not _all_taken(one, places)",
-        "",
+    "slopes of sums that do not ask how likely a term is": Mutant(
+        "_kernels/elimination/sums.py",
+        "slope[parts[p]] += whole * share[t]",
+        "slope[parts[p]] += whole",
         check_gradient,
+        ".",
+    ),
+    "messages that are one though they differ in a term": Mutant(
+        "pymc/summed.py",
+        "key = tuple((v, tuple(sorted(term))) for v, term in terms if -1 not in term)",
+        "key = tuple((v, tuple(sorted(term))) for v, term in [*terms][:1] if -1 not in term)",
+        check_sums,
+        ".",
+    ),
+    "draws of the block that take the first value more often": Mutant(
+        "_kernels/elimination/sums.py",
+        "left >= share[t]",
+        "left >= share[t] + 0.1",
+        check_draws,
         ".",
     ),
     "no check of what was probed": Mutant(

@@ -111,7 +111,7 @@ class Block:
         self._others = [(v.name, np.dtype(v.dtype)) for v in others]
         outputs = clone_replace([output, *limits], as_sites)
         self._inputs = [flat, *others], outputs[0]
-        self.made = dict[tuple[bytes, bytes], Compiled]()  # functions of moves
+        self.made = dict[tuple[bytes, bytes], Any]()  # functions of moves
         self.log_p = Compiled(*self._inputs)
         self._bounds = Compiled([flat, *others], outputs[1]) if limits else None
         self.__dict__.pop("total", None)

@@ -16,7 +16,6 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
-from pymc.pytensorf import constant_fold
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
@@ -40,9 +39,9 @@ from scipy.sparse import csr_array, eye_array, vstack
 _MOST_PLACES, _MOST_PRODUCTS = 256, 1 << 22
 _NO_DEGREE = 1 << 20  # of what is no polynomial
 _REAL = ("float32", "float64")
-_TAKES = (subtensor.Subtensor, subtensor.AdvancedSubtensor)
+TAKES = (subtensor.Subtensor, subtensor.AdvancedSubtensor)
 _PUTS = (subtensor.IncSubtensor, subtensor.AdvancedIncSubtensor)
-_MOVES = (  # the first input, as the others say
+MOVES = (  # the first input, as the others say
     elemwise.DimShuffle,
     Reshape,
     SpecifyShape,
@@ -117,68 +116,6 @@ def pieces(
     made += [pt.switch(condition, 0.0, -np.inf) for condition in checks]
     enters = dependents(made, block)[0]
     return [p for p in made if p in enters], [p for p in made if p not in enters]
-
-
-def with_known_places(terms: Sequence[Any]) -> list[Any]:
-    """Return the same terms, where elements at known places are taken late, and only once.
-
-    Gradients are slow where one element is taken again and again, or from others that were taken;
-    functions of elements, as in checks of parameters, where these are more than the array has.
-    """
-    graph = FunctionGraph(outputs=list(terms), clone=True, copy_inputs=False)
-    taken = dict[Any, tuple[Any, list[Any]]]()  # arrays and places
-    for node in graph.toposort():
-        old, array, places = node.outputs[0], node.inputs[0], list[Any]()
-        if isinstance(node.op, subtensor.AdvancedSubtensor):
-            places = _places(node)
-            if places and array in taken:
-                array, before = taken[array]
-                n = before[0].ndim
-                places = [*(i[tuple(places[:n])] for i in before), *places[n:]]
-        elif len(node.outputs) == 1 and not taken.keys().isdisjoint(node.inputs):
-            array, places = _of_whole(node, taken)
-        if not places:
-            continue
-        if all(i.size and i.min() == i.max() for i in places):
-            one = array[tuple(int(i.flat[0]) for i in places)]
-            new = pt.alloc(one, *places[0].shape, *one.shape)
-        else:
-            new = array[tuple(places)]
-            taken[new] = array, places
-        graph.replace(old, new, import_missing=True)
-    return list(graph.outputs)
-
-
-def _places(node: Any) -> list[Any]:
-    """Return the places at which elements of an array are taken, if they are known."""
-    places = constant_fold(node.inputs[1:], raise_not_constant=False)
-    known = all(isinstance(i, np.ndarray) and i.dtype.kind in "iu" for i in places)
-    leading = node.op.idx_list == tuple(range(len(places)))
-    return list(np.broadcast_arrays(*places)) if known and leading else []
-
-
-def _all_taken(shape: Sequence[Any], places: Sequence[Any]) -> bool:
-    """Whether each element of an array is at one of the places."""
-    flags = np.zeros([int(n) for n in shape], dtype=bool)
-    flags[tuple(places)] = True
-    return bool(flags.all())
-
-
-def _of_whole(node: Any, taken: Any) -> tuple[Any, list[Any]]:
-    """Return a function of elements as one of the array that they are from, if that is smaller."""
-    array, places = next(taken[i] for i in node.inputs if i in taken)
-    one, n = [m or np.inf for m in array.type.shape[: len(places)]], places[0].ndim
-    if np.prod(one) > places[0].size or not _all_taken(one, places):
-        return None, []  # where elements are not taken, a function may have no gradient
-    if isinstance(node.op, elemwise.CAReduce) and node.op.axis and min(node.op.axis) >= n:
-        return node.op.clone(axis=[a - n + len(places) for a in node.op.axis])(array), places
-    inputs = []
-    for i in node.inputs if isinstance(node.op, elemwise.Elemwise) else ():
-        if i in taken and taken[i][1] is places:
-            inputs.append(taken[i][0])
-        elif all(i.type.broadcastable):
-            inputs.append(i.dimshuffle())
-    return (node.op(*inputs), places) if len(inputs) == len(node.inputs) else (None, [])
 
 
 def _conditions(checks: Sequence[Any]) -> dict[Any, None]:
@@ -391,9 +328,7 @@ class Reader:
             return 2 * degrees[0]
         casts = isinstance(of, scalar.Cast) and node.outputs[0].dtype == "float64"
         linear = isinstance(of, scalar.Add | scalar.Sub | scalar.Neg | scalar.Identity) or casts
-        moves = isinstance(
-            op, (*_MOVES, *_TAKES, *_SAME, CheckParameterValue, math.Sum, basic.Split)
-        )
+        moves = isinstance(op, (*MOVES, *TAKES, *_SAME, CheckParameterValue, math.Sum, basic.Split))
         joins = isinstance(op, (basic.Join, basic.MakeVector))
         joins |= isinstance(op, _PUTS) and not any(degrees[2:])
         if linear or joins or (moves and not any(degrees[1:])):
@@ -409,7 +344,7 @@ class Reader:
         values = [self._values.get(i) for i in node.inputs]
         if isinstance(op, elemwise.Elemwise):
             return [self._elementwise(node, parts, values, out)] * len(node.outputs)
-        if isinstance(op, _TAKES):
+        if isinstance(op, TAKES):
             return [self._taken(node, parts, values, out)]
         if isinstance(op, basic.MakeVector | basic.Join):
             shapes = [self._shapes[i] for i in node.inputs]
@@ -434,7 +369,7 @@ class Reader:
         if isinstance(op, CheckParameterValue):
             self.doubtful |= any(part is not None for part in parts[1:])
             return [first]
-        if isinstance(op, _MOVES) and all(v is not None for v in values[1:]):
+        if isinstance(op, MOVES) and all(v is not None for v in values[1:]):
             storage = [[None]]
             op.perform(node, [first.of, *values[1:]], storage)
             return [Sees(np.asarray(storage[0][0]), first.sets)]
@@ -464,7 +399,7 @@ class Reader:
         """Whether 0 hides other factors: not so if these may be infinite."""
         return all(
             self._degree.get(v, 0) < _NO_DEGREE
-            or (isinstance(v.owner.op, _TAKES) and v.owner.inputs[0] not in self._found)
+            or (isinstance(v.owner.op, TAKES) and v.owner.inputs[0] not in self._found)
             for v in factors
         )
 

@@ -8,13 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
 
 from sklsb import exact
-from sklsb._kernels.elimination.tables import choose
+from sklsb._kernels.elimination.tables import add_up, choose
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
 from sklsb.pymc.block import Block, Floats, Given, Ints
-from sklsb.pymc.summed import by_value
+from sklsb.pymc.numbers import Numbers
 from sklsb.pymc.tables import Tables, coloured
 from sklsb.targets._evidence import NoStateError
 from sklsb.targets.markov_network import MarkovNetwork
@@ -82,6 +81,7 @@ class Colour:
         sets = block.sets[:, sites].tocsr()
         own = np.full(sets.shape[0], sites.size)
         own[np.diff(sets.indptr) > 0] = sets.indices
+        self.of_set = own
         self.own = own[block.scope_of]  # which of the sites each output sees; the last: none
 
     def log_p(self, outputs: Floats) -> Floats:
@@ -115,11 +115,15 @@ class Colours(Move):
         self._at_once: Any = None
         alone = sites.size == np.count_nonzero(block.high > block.low)
         if alone and self.n_colours == 1 and not self.exact and every == 1:
-            own = self.colours[0].own
-            key = own.tobytes(), self.states.tobytes()
+            key = self.colours[0].own.tobytes(), self.states.tobytes()
             if key not in block.made:  # once, though each chain begins anew
-                rows, _ = by_value(block, own, sites.size, self.states)
-                block.made[key] = block.compiled(pt.stack(rows))
+                numbers = Numbers(block, self.states)
+                own = self.colours[0].of_set[numbers.scope_of]
+                order = np.argsort(own, kind="stable")
+                each = np.bincount(own, minlength=sites.size)[: sites.size]
+                index = numbers.at[:, order[: each.sum()]].ravel()
+                start = np.cumsum([0, *np.tile(each, len(self.states))])
+                block.made[key] = block.compiled(numbers.vector), index, start
             self._at_once = block.made[key]
 
     @cached_property
@@ -141,29 +145,6 @@ class Colours(Move):
                 here = None
         return x
 
-    def impossible(self, given: Given) -> tuple[Any, Ints, Any]:
-        """Return which values of `states` are impossible here and nearby.
-
-        Also other states, which have a possible value there, and where log p is NaN at others.
-        """
-        (colour,), (k,), rng = self.colours, self.n_values, np.random.default_rng(0)
-        never = np.ones((len(self.states), k.size), bool)
-        no_number = np.zeros_like(never)
-        for scale in (0.0, 0.1, 0.3, 1.0):
-            near = [
-                g + scale * rng.standard_normal(g.shape) if g.dtype.kind == "f" else g
-                for g in given
-            ]
-            outputs = [self.block.log_p(y, *near) for y in self.states]
-            never &= np.stack([colour.log_p(one) for one in outputs]) == -np.inf
-            for at, one in zip(no_number, outputs, strict=True):
-                at[colour.own[np.isnan(one) & (colour.own < k.size)]] = True
-        never |= np.arange(len(never))[:, None] >= k
-        states, each = self.states.copy(), self.states[:, self.sites]
-        spare = np.take_along_axis(each, never.argmin(axis=0)[None], axis=0)
-        states[:, self.sites] = np.where(never, spare, each)
-        return never, states, no_number & ~never
-
     def _many(self, colour: Colour, k: Ints, x: Ints, given: Given, rng: Any, check: bool) -> None:
         s, values = colour.sites, np.arange(int(k.max()))
         low, y, outputs = self.block.low[s], x.copy(), []
@@ -174,8 +155,9 @@ class Colours(Move):
         if self._at_once is None:
             log_p = np.stack([colour.log_p(one) for one in outputs])
         else:
-            log_p = self._at_once(*given)
-            log_p[np.isnan(log_p)] = -np.inf
+            numbers, index, start = self._at_once
+            log_p = np.empty((values.size, s.size))
+            add_up(numbers(*given), index, start, log_p.reshape(-1))
         log_p[values[:, None] >= k] = -np.inf
         new = chosen(log_p, rng.random(s.size), x[s] - low)
         if check:  # values mixed anew: outputs must not notice
@@ -309,6 +291,9 @@ class Elimination(Move):
         self.block, self.sites, self._spare = block, sites, spare
         self.tables = Tables(block, sites, [c.sites for c in spare.colours])
         self.n_colours, self.n_evaluations = spare.n_colours, len(self.tables.states)
+        states = sorted(self.tables.states, key=lambda x: len({*x.tolist()}))
+        self.states = np.tile(block.low, (len(states), 1))  # first those with equal sites
+        self.states[:, sites] += np.array(states)
         factors = [(scope, np.ones(shape)) for scope, shape in self.tables.shapes]
         self.network = MarkovNetwork(self.tables.n_values, factors)
         self._plan: Any = None

@@ -19,12 +19,15 @@ from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
 from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
-from sklsb.pymc.summed import log_sum
+from sklsb.pymc.numbers import impossible
+from sklsb.pymc.summed import Whole, log_sum
 from sklsb.pymc.variables import FAR
 
 _METHODS = ("auto", "colours", "elimination", "lsb")
 # What the block sees is checked at the first steps, and at every so many later.
 _FIRST_CHECKS, _CHECK_EVERY = 3, 100
+# A block is summed out of so many copies of log p at most, in log2 of so many table entries.
+_MOST_STATES, _MOST_SUMMED = 64, 18.0
 # Steps until a warning names sites that never could change.
 _UNTIL_TOLD = 200
 # Draws of the whole block at once may take so many times as long as draws by colour, where
@@ -203,6 +206,7 @@ class DiscreteStep(BlockedStep):
         self._joined = list[Ints]()
         self._still = np.ones(self._block.n_sites, bool)  # sites that never changed
         self._never: Any = None  # values that the sum of `with_nuts` leaves out
+        self._whole: Whole | None = None  # the same block, drawn beside that sum
         self._arrange()
 
     @property
@@ -224,9 +228,10 @@ class DiscreteStep(BlockedStep):
     ) -> CompoundStep:
         """Return NUTS on log p with the block summed out, followed by this step.
 
-        The sum is over all values of each site, so that NUTS does not depend on the present ones;
-        then the block is drawn given what NUTS drew. No element of log p may see two sites, and
-        sites have at most 16 values: mixtures, occupancy, labels of a crowd.
+        The sum is over all values of the block, so that NUTS does not depend on the present ones;
+        then the block is drawn given what NUTS drew. Sites have at most 16 values, and no element
+        of log p sees two (mixtures, occupancy, labels of a crowd), or they form chains, trees or
+        other graphs of small width (hidden Markov models, occupancy of several seasons).
 
         Parameters
         ----------
@@ -247,7 +252,7 @@ class DiscreteStep(BlockedStep):
         TypeError
             If one of ``vars`` is discrete, or an option is none of `pymc.NUTS`.
         ValueError
-            If some element sees several sites, or some site has more than 16 values.
+            If some site has more than 16 values, or the sum has too many terms.
             While drawing, if a value was drawn that the sum left out, an element sees more than it
             seemed to, or the data changed.
 
@@ -269,13 +274,17 @@ class DiscreteStep(BlockedStep):
             raise TypeError(f"pymc.NUTS has no option {unknown[0]!r}; see help(pymc.NUTS).")
         block, model = self._block, self._block.model
         point = model.initial_point() if initial_point is None else initial_point
-        if block.refresh(point):
+        again, self._whole = self._whole is not None, None
+        if block.refresh(point) or again:
             self._renew()
-        moves = self._moves
-        if len(moves) != 1 or not isinstance(moves[0], Colours) or moves[0].n_colours > 1:
+        k = block.high - block.low + 1
+        fits = 1 < k.max() <= SLICED and self.method != "lsb"
+        way = self._summable(np.flatnonzero(k > 1)) if fits else None
+        if way is None:
             raise ValueError(
-                "with_nuts needs sites that no element of log p sees together, with at most 16 "
-                f"values each; here:\n{self.structure_}\n{self._what_fits()}"
+                "with_nuts needs sites with at most 16 values each that no element of log p sees "
+                "together, or that form chains, trees or other graphs of small width; here:\n"
+                f"{self.structure_}\n{self._what_fits()}"
             )
         variables = model.continuous_value_vars
         if vars is not None:
@@ -283,20 +292,20 @@ class DiscreteStep(BlockedStep):
         for v in variables:
             if v not in model.continuous_value_vars:
                 raise TypeError(f"{v.name!r} is discrete; give with_nuts continuous variables.")
-        self._never, other, no_number = moves[0].impossible(block.given(point))
+        sites, states = way.sites, way.states
+        self._never, other, no_number = impossible(block, sites, states, block.given(point))
         for v, i in np.argwhere(no_number)[:1]:
-            site = moves[0].sites[i]
+            name, value = block.names[sites[i]], block.low[sites[i]] + v
             warn(
-                f"Log p is NaN where {block.names[site]} is {moves[0].states[v, site]}, at values "
+                f"Log p is NaN where {name} is {value}, at values "
                 "of other variables near initial_point: NUTS diverges there. Keep parameters of "
                 "distributions within their bounds whatever the value, as by pm.math.clip.",
                 SamplerWarning,
             )
-        own = moves[0].colours[0].own
-        f = log_sum(block, own, moves[0].states, self._never, variables, point)
+        f = log_sum(block, sites, states, self._never, variables, point)
         at = DictToArrayBijection.map({v.name: point[v.name] for v in variables})
         if not np.isfinite(f(at)[1]).all():  # log 0 has no gradient
-            f = log_sum(block, own, other, self._never, variables, point)
+            f = log_sum(block, sites, other, self._never, variables, point)
             if not (no_number.any() or np.isfinite(f(at)[1]).all()):
                 warn(
                     "The gradient of log p with the block summed out is not finite at "
@@ -304,6 +313,8 @@ class DiscreteStep(BlockedStep):
                     "functions without a derivative there, such as pm.math.sqrt at 0.",
                     SamplerWarning,
                 )
+        self._whole = Whole(block, way)
+        self._arrange()
         nuts = pm.NUTS(variables, model=model, initial_point=point, logp_dlogp_func=f, **options)
         return CompoundStep([nuts, self])
 
@@ -377,16 +388,18 @@ class DiscreteStep(BlockedStep):
 
     def _renew(self) -> None:
         """Forget what was found with other data."""
-        self._joined = []
+        self._joined, self._never = [], None
         self._still = np.ones(self._block.n_sites, bool)
         self._arrange()
 
     def _arrange(self) -> None:
         block, method = self._block, self.method
+        self._moves: list[Any] = [self._whole] * (self._whole is not None)
+        if self._moves:
+            return
         n_values = block.high - block.low + 1
         few = (n_values > 1) & (n_values <= SLICED)
         sites, many = np.flatnonzero(few), np.flatnonzero(n_values > SLICED)
-        self._moves = list[Any]()
         if sites.size:
             colours = Colours(block, sites)
             way: Any = colours
@@ -401,6 +414,18 @@ class DiscreteStep(BlockedStep):
             if listed.size:  # modes that slices do not reach
                 every = int(np.ceil(n_values[listed].max() / SLICED)) * 8
                 self._moves.append(Colours(block, listed, every))
+
+    def _summable(self, sites: Ints) -> Colours | Elimination | None:
+        """Return how sites are drawn whole, or None if they cannot be summed out."""
+        way: Any = Colours(self._block, sites)
+        if way.n_colours > 1:
+            try:
+                way = Elimination(self._block, sites, way)
+            except ValueError:
+                return None
+            if elimination_cost(way.network, "sample").log2_work > _MOST_SUMMED:
+                return None
+        return way if len(way.states) <= _MOST_STATES else None
 
     def _eliminated(self, sites: Ints, colours: Colours) -> Elimination | None:
         """Return the elimination of sites, or None if it takes long."""
@@ -428,8 +453,7 @@ class DiscreteStep(BlockedStep):
 
         def fit(*names: str) -> bool:
             sites = np.concatenate([of[name] for name in names])
-            seen = block.sets @ np.bincount(sites[k[sites] > 1], minlength=k.size)
-            return seen.max(initial=0) == 1 and k[sites].max() <= SLICED
+            return 1 < k[sites].max() <= SLICED and bool(self._summable(sites[k[sites] > 1]))
 
         summed, rest = list[str](), list[str]()
         for name in of:
@@ -464,7 +488,7 @@ class DiscreteStep(BlockedStep):
     def _tell_of_frozen(self, x: Ints, given: Any) -> None:
         """Warn of sites that only a change of several at once could move."""
         block, alone = self._block, np.diff(self._block.sets.indptr) == 1
-        apart = [i for m in self._moves if not isinstance(m, Elimination) for i in m.sites]
+        apart = [i for m in self._moves if not isinstance(m, Elimination | Whole) for i in m.sites]
         told = alone | (block.sets @ np.isin(np.arange(block.n_sites), apart))  # not eliminated
         low, high = block.bounds(x, given)
         held = []

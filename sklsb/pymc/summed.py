@@ -1,73 +1,204 @@
-"""Log p of all values of sites that no element of log p sees together, and the sum over them."""
+"""The sum over all values of a block, as an operation of PyTensor, and exact draws of the block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import ValueGradFunction
-from pytensor.gradient import disconnected_grad
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
-from sklsb.pymc.block import Block, Ints, Point
-from sklsb.pymc.graph import with_known_places
-
-
-def by_value(block: Block, own: Ints, n: int, states: Ints) -> tuple[list[Any], Any]:
-    """Return graphs: log p of each of n sites at each state, and of all that sees none of them.
-
-    Which of the sites each output sees, or n for none, is `own`.
-    """
-    rows, none, ends = list[Any](), pt.zeros(()), np.cumsum([np.prod(s) for s in block.shapes])
-    for x in states:
-        row, none = pt.zeros(n), pt.zeros(())
-        parts = np.split(own, ends[:-1].astype(int))
-        for term, part, shape in zip(block.terms_at(x), parts, block.shapes, strict=True):
-            of, term = part.reshape(shape), term.astype("float64")
-            while of.size and of.ndim and (of == of[..., :1]).all():
-                of, term = of[..., 0], term.sum(axis=-1)
-            of, flat = of.ravel(), term.ravel()
-            at = np.flatnonzero(of < n)
-            if at.size < of.size:
-                none += flat[np.flatnonzero(of == n)].sum()
-            if np.array_equal(of, np.arange(n)):
-                row += flat
-            else:
-                row = row[of[at]].inc(flat[at])
-        rows.append(row)
-    *rows, none = with_known_places([*rows, none])
-    return rows, none
+from sklsb._kernels import _jit
+from sklsb._kernels.elimination.sums import go_back, log_sums
+from sklsb.exact.elimination.order import best_order
+from sklsb.exact.elimination.reduce import Factor, spread_over
+from sklsb.exact.elimination.schedule import cliques
+from sklsb.pymc.block import Block, Given, Ints, Point
+from sklsb.pymc.moves import Colours, Elimination, Move
+from sklsb.pymc.numbers import Numbers
 
 
-def log_sum(
-    block: Block, own: Ints, states: Ints, never: Any, variables: Sequence[Any], point: Point
-) -> ValueGradFunction:
-    """Compile log p, with n sites summed out, and its gradient.
+class LogSum(Op):
+    """The last of messages, and its slope by the numbers that they are made of; see `log_sums`."""
+
+    __props__ = ()
+    itypes = (pt.dvector, pt.lvector, pt.lvector, pt.lvector)
+    otypes = (pt.TensorType("float64", (1,)), pt.dvector)
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        outputs[0][0], outputs[1][0] = _log_sum(*inputs)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [cotangents[0] * outputs[1], *(DisconnectedType()() for _ in inputs[1:])]
+
+    def connection_pattern(self, node: Any) -> list[list[bool]]:
+        return [[True, False], *[[False, False]] * 3]
+
+
+def _log_sum(numbers: Any, parts: Any, start: Any, first: Any) -> Any:
+    k, n = numbers.size, first.size - 1
+    every = np.empty(k + n)
+    every[:k] = numbers
+    slope = np.zeros(k + n)
+    log_sums(every, parts, start, first, np.empty(start.size - 1), slope)
+    return every[k + n - 1 :], slope[:k]
+
+
+if not _jit.interpreted():
+
+    @register_funcify_and_cache_key(LogSum)
+    def _compiled(op: Any, node: Any = None, **options: Any) -> tuple[Any, str]:
+        code = _log_sum.__code__.co_code + _jit._stamp(log_sums.__module__)
+        return numba_njit(_log_sum), code.hex()  # PyTensor keeps it on disk by that name
+
+
+class Messages:
+    """Messages of elimination; those made of the same parts in the same way are one.
 
     Parameters
     ----------
     block : Block
-    own : ndarray of int
-        Which of the sites each output sees, or n for none.
-    states : ndarray of int, shape (n_values, block.n_sites)
-        The values of each site in turn.
-    never : ndarray of bool, shape (n_values, n)
-        Which of these are left out, since they are impossible.
-    variables : list of variables
-        Those with respect to which the gradient is taken.
-    point : dict
-        Where shapes are taken, and the values of variables that are none of these.
+    sites : ndarray of int
+        Those with several values.
+    states : ndarray of int, shape (n_states, block.n_sites)
+        All joint values of sites that an output sees are in one of these, or left out.
+    fixed : bool
+        Whether the data are those of now.
+    never : ndarray of bool, shape (n_values, sites.size), optional
+        Which values of the sites are left out.
+
+    Attributes
+    ----------
+    vector : variable
+        The numbers that messages are made of.
+    arrays : list of ndarray of int
+        What `log_sums` takes: parts, where each term starts, and the first of each message, the
+        last of which is the sum over all values.
+    way_back : list of ndarray of int
+        What `go_back` takes first.
+    value : ndarray of int
+        What each term says of its variable.
     """
-    rows, none = by_value(block, own, never.shape[1], states)
-    for i, left_out in enumerate(never):
-        if left_out.any():
-            rows[i] = pt.switch(left_out, -np.inf, rows[i])
-    top = pt.as_tensor(reduce(pt.maximum, rows))
-    top = disconnected_grad(pt.switch(pt.eq(top, -np.inf), 0.0, top))
-    logs = pt.log(sum(pt.exp(row - top) for row in rows)) + top
-    total = logs.sum() + none + sum(term.sum().astype("float64") for term in block.others)
+
+    def __init__(self, block: Block, sites: Ints, states: Ints, fixed: bool, never: Any = None):
+        numbers, k = Numbers(block, states, fixed), (block.high - block.low + 1)[sites]
+        self.vector, self._n = numbers.vector, int(numbers.vector.type.shape[0])
+        self._known = dict[tuple[Any, ...], int]()
+        last, factors = self._tables(block, sites, states, numbers, k, never)
+        shapes = [Factor(f.scope, f.table[..., 0]) for f in factors]
+        order = best_order([*range(sites.size)], shapes, k).variables
+        place, waiting = {v: i for i, v in enumerate(order)}, [list[Factor]() for _ in order]
+        axes, every, stride = cliques(order, shapes), list[Ints](), list[int]()
+        for f in factors:
+            waiting[min(place[v] for v in f.scope)].append(f)
+        for v, more, members in zip(order, axes, waiting, strict=True):
+            found = self._sent((v, *more), members, k)
+            every.append(found.ravel() - self._n)
+            stride += [s // found.itemsize for s in found.strides]
+            if more:
+                table: Any = found[..., None]
+                waiting[min(place[u] for u in more)].append(Factor(more, table))
+            else:
+                last.append(int(found))
+        messages = [*self._known, () if -1 in last else ((0, last),)]
+        terms = [term for message in messages for term in message]
+        starts = [
+            np.cumsum([0, *map(len, each)], dtype=np.int64)
+            for each in ([parts for _, parts in terms], messages, axes, map(np.ravel, every))
+        ]
+        flat = np.array([p for _, parts in terms for p in parts], np.int64)
+        self.arrays, self.value = [flat, *starts[:2]], np.array([v for v, _ in terms], np.int64)
+        self.way_back = [
+            *(np.array(each, np.int64) for each in (order, [u for a in axes for u in a], stride)),
+            starts[2],
+            np.concatenate(every),
+            starts[3],
+        ]
+
+    @staticmethod
+    def _tables(
+        block: Block, sites: Ints, states: Ints, numbers: Numbers, k: Ints, never: Any
+    ) -> tuple[list[int], list[Factor]]:
+        """Return where numbers are that see no site, and those that see some, by the values."""
+        values, sets = (states - block.low)[:, sites], block.sets[:, sites].tocsr()
+        sets.sort_indices()
+        order = np.argsort(numbers.scope_of, kind="stable")
+        ends = np.searchsorted(numbers.scope_of[order], np.arange(1, sets.shape[0]))
+        last, factors = list[int](), list[Factor]()
+        scopes = np.split(sets.indices, sets.indptr[1:-1])
+        for scope, seen in zip(scopes, np.split(order, ends), strict=True):
+            if not scope.size:
+                last += numbers.at[0, seen].tolist()
+            elif seen.size:
+                table: Any = np.full((*k[scope], seen.size), -1)
+                table[tuple(values[:, scope].T)] = numbers.at[:, seen]
+                if never is not None and scope.size == 1:
+                    table[never[: len(table), scope[0]]] = -1
+                factors.append(Factor(tuple(scope.tolist()), table))
+        return last, factors
+
+    def _sent(self, scope: tuple[int, ...], members: Sequence[Factor], k: Ints) -> Ints:
+        """Return where the messages of a bucket are, -1 where no value is possible."""
+        shape = k[[*scope]]
+        joined = [np.empty((*shape, 0), np.int64)]
+        for own, table in members:
+            each: Any = np.moveaxis(table, -1, 0)
+            spread = [spread_over(scope, Factor(own, t)) for t in each]
+            joined.append(np.broadcast_to(np.stack(spread, axis=-1), (*shape, len(spread))))
+        parts = np.moveaxis(np.concatenate(joined, axis=-1), 0, -2)
+        found = np.empty(shape[1:], np.int64)
+        for at in np.ndindex(found.shape):
+            terms = enumerate(parts[at].tolist())
+            key = tuple((v, tuple(sorted(term))) for v, term in terms if -1 not in term)
+            found[at] = self._known.setdefault(key, self._n + len(self._known)) if key else -1
+        return found
+
+
+class Whole(Move):
+    """All sites at once, from numbers of which one call makes all."""
+
+    n_colours = 1
+
+    def __init__(self, block: Block, way: Colours | Elimination):
+        self.block, self.sites, self._way, self.name = block, way.sites, way, way.name
+        self.states, self.n_evaluations = way.states, way.n_evaluations
+        made = Messages(block, way.sites, way.states, fixed=False)
+        self._numbers, self._arrays = block.compiled(made.vector), made.arrays
+        self._way_back, self._value = made.way_back, made.value
+
+    def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
+        if check:
+            x = self._way.draw(x, given, rng, check)
+        parts, start, first = self._arrays
+        numbers = self._numbers(*given)
+        numbers[np.isnan(numbers)] = -np.inf
+        every = np.concatenate([numbers, np.empty(first.size - 1)])
+        share, u = np.empty(start.size - 1), rng.random(self.sites.size)
+        log_sums(every, parts, start, first, share, np.zeros(every.size))
+        if every[-1] == -np.inf:
+            return x
+        state = np.empty(self.sites.size, np.int64)
+        go_back(*self._way_back, first, share, self._value, u, state)
+        y = x.copy()
+        y[self.sites] = self.block.low[self.sites] + state
+        return y
+
+
+def log_sum(
+    block: Block, sites: Ints, states: Ints, never: Any, variables: Sequence[Any], point: Point
+) -> ValueGradFunction:
+    """Compile log p, with sites summed out, and its gradient with respect to some variables.
+
+    Parameters are those of `Messages`, and the point at which shapes are taken, and the values of
+    other variables.
+    """
+    messages = Messages(block, sites, states, True, never)
+    total = LogSum()(messages.vector, *map(pt.constant, messages.arrays))[0][0]
+    total += sum(term.sum().astype("float64") for term in block.others)
     # Sites, too, though log p has them no more: PyMC's steps take all of a point if none is given.
     given = {v: point[v.name] for v in block.model.value_vars if v not in variables}
     f = ValueGradFunction(
