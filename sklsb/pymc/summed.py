@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ if not _jit.interpreted():
     @register_funcify_and_cache_key(LogSum)
     def _compiled(op: Any, node: Any = None, **options: Any) -> tuple[Any, str]:
         code = _log_sum.__code__.co_code + _jit._stamp(log_sums.__module__)
-        return numba_njit(_log_sum), code.hex()  # PyTensor keeps it on disk by that name
+        # PyTensor keeps it on disk by this name.
+        return numba_njit(_log_sum), hashlib.sha256(code).hexdigest()
 
 
 class Messages:
