@@ -49,7 +49,7 @@ def _log_sum(numbers: Any, parts: Any, start: Any, first: Any) -> Any:
     return every[k + n - 1 :], slope[:k]
 
 
-if not _jit.interpreted():
+if hasattr(log_sums, "py_func"):  # compiled
 
     @register_funcify_and_cache_key(LogSum)
     def _compiled(op: Any, node: Any = None, **options: Any) -> tuple[Any, str]:
