@@ -84,24 +84,22 @@ def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:
     return f"did you mean {texts[near[0]]!r}? " if near and has_letters else ""
 
 
-def _advice(name: str, names: Iterable[str], sentences: bool = False) -> list[str]:
-    """Return what may be meant, the most likely first."""
-    names = {*names}
+def _meant(name: str, names: Iterable[str]) -> list[str]:
+    """Return what a word of another package may mean of these names, the most likely first."""
     meant = [ours for ours in _ours(name) if not ours.endswith(".")]
     # Parameters only of what has them.
     meant = [ours for ours in meant if not re.fullmatch("[a-z_]*[a-z]", ours) or ours in names]
-    advice = [f"did you mean {ours}?" for ours in meant]
-    if sentences:
-        advice += [ours.format(name) for ours in _ours(name) if ours.endswith(".")]
-    if not name.startswith("_"):
-        public = sorted(one for one in names if not one.startswith("_"))
-        advice += filter(None, [did_you_mean(name, public, 0.65).strip()])
-    return advice
+    return [f"did you mean {ours}?" for ours in meant]
 
 
 def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
+    names = {*names}
+    advice = _meant(name, names)
+    if not name.startswith("_"):
+        public = sorted(one for one in names if not one.startswith("_"))
+        advice += filter(None, [did_you_mean(name, public, 0.65).strip()])
     # Without an object Python adds no suggestion of its own.
-    return AttributeError("; ".join([said, *_advice(name, names)[:1]]), name=name, obj=None)
+    return AttributeError("; ".join([said, *advice[:1]]), name=name, obj=None)
 
 
 def named_by(module: str) -> Callable[[str], Any]:
@@ -164,8 +162,12 @@ class Worded:
                 while frame.f_code.co_name == "__setattr__":
                     frame = frame.f_back
                 outside = not is_inside(frame.f_globals.get("__name__", ""))
-                names = [*self.__dict__, *dir(cls)] if outside else []
-                if outside and (advice := _advice(name, names, sentences=True)):
+                names = [*self.__dict__, *dir(cls)]
+                advice = _meant(name, names)
+                advice += [text.format(name) for text in _ours(name) if text.endswith(".")]
+                near = [one for one in names if "_" not in (one[0], one[-1])]
+                advice += filter(None, [did_you_mean(name, near, 0.9).strip()])
+                if outside and advice:
                     said = f"{cls.__name__} has no {name}, and setting it changes nothing"
                     raise AttributeError(f"{said}; {advice[0]}", name=name, obj=None)
             super().__setattr__(name, value)

@@ -168,7 +168,7 @@ def test_ctrl_c_returns_the_best_so_far(length, monkeypatch):
 def test_ctrl_c_before_the_first_sweep(when, monkeypatch):
     slow = Slow(monkeypatch, 0.004)
     slow.interrupt = when
-    with pytest.warns(InterruptedWarning, match="returning the best states so far"):
+    with pytest.warns(InterruptedWarning, match="returning states at random"):
         found = anneal(slow.target, n_sweeps=100, n_chains=3, random_state=0)
     assert slow.now < when + 0.2
     assert found["x"].shape == (3, 25)
@@ -181,7 +181,7 @@ def test_ctrl_c_during_elimination(monkeypatch):
 
     monkeypatch.setattr("sklsb.samplers.annealing.best_state", interrupted)
     target = network()
-    with pytest.warns(InterruptedWarning, match="returning the best states so far"):
+    with pytest.warns(InterruptedWarning, match="returning states at random"):
         found = anneal(target, n_sweeps=10**6, random_state=0)
     assert found.attrs["proven"] == 0
     np.testing.assert_array_equal(found["lp"], target.log_prob(found["x"].values))

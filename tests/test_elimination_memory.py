@@ -130,6 +130,18 @@ def test_answers_within_limits(memory):
     assert float(exact.most_likely(target, **limit)["lp"]) == pytest.approx(log_p.max(), abs=1e-12)
 
 
+@pytest.mark.parametrize("need", ["log_partition", "marginals"])
+def test_more_memory_than_is_supported_is_no_more_work(need, monkeypatch):
+    for module in ("engine", "cost"):
+        monkeypatch.setattr(f"sklsb.exact.elimination.{module}.MOST_ENTRIES", 1 << 16)
+    target = lattice(9)
+    costs = [exact.elimination_cost(target, need, max_memory=2.0**k) for k in range(15, 34, 3)]
+    times = np.array([one.log2_work for one in costs])
+    assert (np.diff(times) < 0.5).all()
+    assert costs[-1].fits
+    assert 1 < costs[-1].n_configurations <= 64
+
+
 @pytest.mark.parametrize("scale", [300.0, 3000.0])
 def test_messages_made_again_as_logarithms(scale):
     rng, n = np.random.default_rng(0), 13

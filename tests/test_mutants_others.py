@@ -321,14 +321,14 @@ MUTANTS = {
     ),
     "names that are none are set": Mutant(
         "_words.py",
-        "if outside and (advice := _advice(name, names, sentences=True)):",
-        "if False and (advice := _advice(name, names, sentences=True)):",
+        "if outside and advice:",
+        "if False and advice:",
         check_names_set,
         ".",
     ),
     "notes are refused": Mutant(
         "_words.py",
-        "if outside and (advice := _advice(name, names, sentences=True)):",
+        "if outside and advice:",
         "if outside and (advice := [name]):",
         check_names_set,
         ".",

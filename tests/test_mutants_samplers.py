@@ -50,18 +50,6 @@ def check_rows_of_chains(package):
     assert len(np.unique(x, axis=0)) == 4, "reads come from all chains"
 
 
-def check_comparisons(package):
-    asked = []
-    target = package.FunctionTarget(lambda x: asked.append(0) or x.sum() / 4.0, 3)
-    draws = package.GibbsSampler(n_burn_in=10, random_state=0).fit(target).sample(20)
-    draws, diagnostics = draws.copy(deep=True), package.diagnostics
-    asked.clear()
-    diagnostics.marginals(draws, target)
-    assert len(asked) == 16, "draws are compared with a target"
-    diagnostics.to_frame(draws, target)
-    assert len(asked) == 16, "once, whatever is asked of them"
-
-
 def check_unproven(package):
     target = package.FunctionTarget(lambda x: x.sum(axis=-1), 3)
     found = package.anneal(target, n_sweeps=2, n_chains=1, random_state=0)
@@ -208,13 +196,6 @@ MUTANTS = {
         "np.arange(min(n, n_all))",
         check_rows_of_chains,
         "rows of a table",
-    ),
-    "draws compared by each diagnostic": Mutant(
-        "diagnostics/draws.py",
-        "known.get(id(values)) is not values",
-        "len(known) < 9",
-        check_comparisons,
-        "once, whatever",
     ),
     "the best states of chains taken for a proof": Mutant(
         "samplers/annealing.py",

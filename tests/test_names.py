@@ -885,3 +885,16 @@ def test_frames_that_are_something_else_are_told_what_to_give():
     with pytest.raises(ValueError, match="select lists"):
         diagnostics.to_frame(marginals.sel(state=1))
     assert len(diagnostics.to_frame(marginals.sel(state=[1]))) == 2
+
+
+def test_sizes_go_by_labels_but_for_places():
+    pd = pytest.importorskip("pandas", reason="sizes have labels in a Series")
+    names = ["a", "b"]
+    for series in (pd.Series([2, 3]), pd.Series([3, 2], ["b", "a"])):
+        target = FunctionTarget(lambda x: x.sum(-1), 2, n_states=series, names=names)
+        network = MarkovNetwork(series, [(["a", "b"], np.ones((2, 3)))], names=names)
+        assert target.cardinalities.tolist() == network.cardinalities.tolist() == [2, 3]
+    turned = MarkovNetwork(pd.Series([2, 3]), [], names=[1, 0])
+    assert turned.cardinalities.tolist() == [3, 2]
+    with pytest.raises(ValueError, match=r"lacks \['b'\], has also \['c'\]"):
+        MarkovNetwork(pd.Series([2, 3], ["a", "c"]), [], names=names)

@@ -240,6 +240,7 @@ def test_names_that_may_be_set():
 
     for made in (Ising(J), LSBSampler(), Mine(J)):
         made.verdict = "right"
+        made.result = made.history = made.name = "notes"
         again = [copy.copy(made), copy.deepcopy(made)]
         again += [] if isinstance(made, Mine) else [pickle.loads(pickle.dumps(made))]
         assert {one.verdict for one in again} == {"right"}

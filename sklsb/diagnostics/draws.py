@@ -4,7 +4,6 @@ import ast
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import xarray as xr
@@ -26,8 +25,6 @@ CALLED, JOINT = "values", "joint"
 _NUMBERS = {int, float, bool}
 # Draws whose log p is computed again, to see whether a target is theirs.
 _MOST_COMPARED = 16
-# Arrays of draws that were compared with a target, by their id: a function is asked once.
-_COMPARED: "WeakKeyDictionary[Target, WeakValueDictionary[int, Any]]" = WeakKeyDictionary()
 
 
 def _coords(n_chains: int, n_draws: int, first_draw: int) -> dict[str, Any]:
@@ -401,13 +398,10 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
             f"{dict(zip(target.dims, target.shape, strict=True))}."
         )
     check_same_names(draws, target, "draws")
-    values = x.values
-    flat = values.reshape(*x.shape[:2], target.n_sites)
+    flat = x.values.reshape(*x.shape[:2], target.n_sites)
     states = target.check_states(flat, "draws['x']")
-    known = _COMPARED.setdefault(target, WeakValueDictionary())
-    if known.get(id(values)) is not values and "lp" in draws and draws["lp"].dims == x.dims[:2]:
+    if "lp" in draws and draws["lp"].dims == x.dims[:2]:
         _compare(states, draws["lp"].values, target)
-        known[id(values)] = values
     return states
 
 

@@ -52,7 +52,7 @@ class Segment(NamedTuple):
     see x in the shape of the target, and log p with the target's constant.
     """
 
-    n: int  # transitions
+    n_transitions: int
     x: States
     stats: Array
     drawing: Drawing  # what holds after them
@@ -94,7 +94,7 @@ class Counters:
         """Count the transitions and draws of a segment."""
         if self.tally is not None:
             self.tally.add(segment.x, segment.lp, segment.drawing.thin)
-        self.n_transitions += segment.n
+        self.n_transitions += segment.n_transitions
         self.drawing = segment.drawing
 
 

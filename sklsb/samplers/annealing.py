@@ -50,7 +50,6 @@ _PER_SECOND = 1 << 24
 # Costs in log-ratios: of looking at a variable or factor; always allowed (a tenth of a second) for
 # looking at a network with zeros, and for eliminating; the largest share of the time for the look.
 _OF_FACTOR, _TO_LOOK, _TO_ELIMINATE, _LOOK = 1 << 12, 1 << 22, 1 << 19, 1 / 16
-_INTERRUPTED = "Interrupted: returning the best states so far."
 
 
 class _Annealer:
@@ -230,9 +229,9 @@ def anneal(
         found = _maximum(target, float(effort), zeros is not None, verbose)
         if found is None:
             annealer = _Annealer(target, Streams(spawn(random_state, n_chains)), zeros)
-    except KeyboardInterrupt:  # nothing is better yet than a state at random
+    except KeyboardInterrupt:
         x = _starts(target, Streams(spawn(random_state, n_chains)))
-        warn(_INTERRUPTED, InterruptedWarning)
+        warn("Interrupted before the first sweep: returning states at random.", InterruptedWarning)
         return _dataset(target, x, target.log_prob(x), proven=False)
     if found is not None:
         x = np.tile(found, (n_chains, 1))
@@ -244,7 +243,7 @@ def anneal(
             _for_sweeps(annealer, int(n_sweeps), verbose)
         best = _dataset(target, annealer.best, annealer.log_prob, proven=False)
     if annealer.interrupted():
-        warn(_INTERRUPTED, InterruptedWarning)
+        warn("Interrupted: returning the best states so far.", InterruptedWarning)
     return best
 
 

@@ -98,6 +98,13 @@ def ordered(given: Any, labels: Sequence[Any], name: str) -> Any:
     return given.iloc[[place[label] for label in labels]]
 
 
+def by_label(given: Any, labels: Sequence[Any], name: str) -> Any:
+    """Return numbers in the order of labels; where these are others, 0, 1, ... are positions."""
+    given, places = in_pandas(given), [*range(len(labels))]
+    by_place = labels_of(given) == places and {*labels} != {*places}
+    return given if by_place else ordered(given, labels, name)
+
+
 def turned(given: Any, coords: Mapping[str, Any]) -> Any:
     """Return an array of xarray with its axes and labels in the order of coords.
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import is_jitted
@@ -25,8 +25,6 @@ from sklsb._kernels.targets.function import (
 from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb._system.progress import tick
-from sklsb._system.warn import warn
-from sklsb.exceptions import ModelWarning
 from sklsb.targets._checks import (
     all_touched,
     as_array,
@@ -36,7 +34,7 @@ from sklsb.targets._checks import (
     check_state_names,
     integer,
 )
-from sklsb.targets._names import aligned
+from sklsb.targets._names import by_label
 from sklsb.targets._terms import of_terms
 from sklsb.targets.base import NO_SITES, States, Target
 
@@ -44,7 +42,6 @@ _MOST_TRIES = 1000
 # Values of variables in the states that a function is given at once.
 _MOST_HELD = 1 << 24
 _N_TRIAL = 5  # states
-_ROUNDING = 1e-4, 1e-5  # also of other machines
 _signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -194,7 +191,8 @@ class FunctionTarget(Target):
         self._labels = check_names(names, n_sites)
         if names is not None and len(self.shape) > 1:
             raise ValueError(f"names is given, and the shape {self.shape}; give one of them.")
-        n_states, _ = aligned(n_states, self._labels, n_sites, "n_states")
+        if self._labels is not None:
+            n_states = by_label(n_states, self._labels, "n_states")
         self._cardinalities = check_sizes(n_states, "n_states", n_sites)
         self.values = tuple(range(self._cardinalities.max(initial=1)))
         self.state_names = check_state_names(state_names, self.names, self._cardinalities)
@@ -211,11 +209,6 @@ class FunctionTarget(Target):
             self.draw_state(np.random.default_rng(0))
 
     # Cached, as copies and pickles in other processes begin anew.
-
-    @cached_property
-    def _pickled(self) -> Any:
-        """Some states and their values when the target was pickled, until they are compared."""
-        return None
 
     @cached_property
     def _c_functions(self) -> list[Any]:
@@ -267,14 +260,11 @@ class FunctionTarget(Target):
         alone = np.concatenate([self._evaluate(x[None]) for x in states])
         return not np.allclose(together, alone, rtol=1e-12, atol=0.0)
 
-    def _states_to_try(self) -> Ints:
-        # Never as many states as variables: the axes could be confused.
-        size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
-        return np.random.default_rng(0).integers(self._cardinalities, size=size)
-
     def _try(self, vectorized: bool | None) -> None:
         """Call the function at random states to find out whether it takes several at once."""
-        states = self._states_to_try()
+        # Never as many states as variables: the axes could be confused.
+        size = (_N_TRIAL + (self.n_sites == _N_TRIAL), self.n_sites)
+        states = np.random.default_rng(0).integers(self._cardinalities, size=size)
         given = states.copy()
         if vectorized is None and is_jitted(self.function):
             vectorized = False
@@ -288,12 +278,11 @@ class FunctionTarget(Target):
             called = f", where {self._labels[0]!r} is x[..., 0]" if self._labels else ""
             errors[0].add_note(
                 f"It came from log_prob, called with an array of shape ({self.n_sites},)"
-                f"{f' and one of {states.shape}' if vectorized is None else ''}: the numbers of "
-                f"the values of all variables, in one flat row{called}. The function takes this "
-                "one argument."
+                f"{f' and one of {size}' if vectorized is None else ''}: the numbers of the values "
+                f"of all variables, in one flat row{called}. The function takes this one argument."
             )
             for other in errors[1:]:
-                errors[0].add_note(f"With the array of shape {states.shape} the error was: {other}")
+                errors[0].add_note(f"With the array of shape {size} the error was: {other}")
             raise errors[0]
         if np.any(given != states):
             raise ValueError("log_prob changes the state that it is given; let it change a copy.")
@@ -384,34 +373,7 @@ class FunctionTarget(Target):
             values[np.append(0, places) if own else places] = self._evaluate(states)
         return values
 
-    def __copy__(self) -> FunctionTarget:
-        made = object.__new__(type(self))
-        made.__setstate__(self.__getstate__())
-        return made
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # A pickle names the function, which may be another one when it is read.
-        states = self._states_to_try()
-        known = self._pickled or (states, self._evaluate(states))
-        make, given, state, *_ = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
-        return make, given, state | {"_pickled": known}
-
-    def _compare_with_pickled(self) -> None:
-        (states, then), self._pickled = self._pickled, None
-        now = self._evaluate(states)
-        different = np.flatnonzero(~np.isclose(now, then, *_ROUNDING))
-        if different.size:
-            i = different[0]
-            warn(
-                f"{self!r:.100} has changed since it was pickled, as when its function was edited: "
-                f"log_prob of the state {states[i].tolist()} was {then[i]}, and is {now[i]}. A "
-                "pickle holds the name of a function; it is called as it is now.",
-                ModelWarning,
-            )
-
     def log_prob(self, x: ArrayLike) -> Array:
-        if self._pickled is not None:
-            self._compare_with_pickled()
         flat, leading = self._flat(x)
         values = self._evaluate(flat.astype(np.int64)) if len(flat) else np.empty(0)
         return values.reshape(leading)

@@ -115,7 +115,7 @@ def _planned(model: Reduced, keep: Collection[int], need: Need, limits: Limits) 
     sizes, free = model.sizes, model.free
     tables = [*model.factors, *(b.factor for b in model.barren)]
     n_tables = _COPIES_OF_TABLES * sum(factor.table.size for factor in tables)
-    room = limits.max_memory / 8 - n_tables
+    room = min(limits.max_memory / 8, MOST_ENTRIES - 1) - n_tables
     late = [v for v in free if v in keep]
     found = best_order(free, model.factors, sizes, late, limits.max_work)
     tree = BucketTree.of(found.variables, model.factors, sizes)

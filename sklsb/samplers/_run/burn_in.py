@@ -75,8 +75,8 @@ def run_burn_in(
             stats[:, segment.places] = segment.stats
             if keep:
                 draws[:, segment.places] = segment.x
-            made += segment.n
-            progress(segment.n * n_chains)
+            made += segment.n_transitions
+            progress(segment.n_transitions * n_chains)
             between()
     if keep:
         log_prob = stats[:, np.array(ends, dtype=np.int64) - 1, 0].T

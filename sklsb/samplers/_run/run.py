@@ -270,6 +270,10 @@ class Run(DrawWarnings):
 
     def _begin_anew(self) -> None:
         """Forget what was found of a log p that has changed."""
+        self.disagreement = self._thin = None
+        self.most_effective = math.inf
+        self.count_anew(since=CHANGED)
+        self.probes = None
         if self.unpickled:
             self.unpickled = False
             warn(
@@ -278,10 +282,6 @@ class Run(DrawWarnings):
                 "what fit learned is of the old one. Fit again unless you meant that.",
                 ModelWarning,
             )
-        self.disagreement = self._thin = None
-        self.most_effective = math.inf
-        self.count_anew(since=CHANGED)
-        self.probes = None
 
     def continue_from(self, states: States) -> None:
         """Let the chains go on from these states, by the target as it is now."""
@@ -401,8 +401,8 @@ class Run(DrawWarnings):
             chains.forget_acceptance()
             chains.counters.begin()
             for segment in chains.segments(n, ahead=ahead):
-                made += segment.n
-                chains.counters.n_transitions += segment.n
+                made += segment.n_transitions
+                chains.counters.n_transitions += segment.n_transitions
         self.keep_log_prob()
         return made
 
@@ -470,7 +470,7 @@ class Run(DrawWarnings):
                         x = segment.x.reshape(*segment.lp.shape, *target.shape)
                         carry = observer.see(carry, segment._replace(x=x))
                     observer.after(carry)
-                    progress(segment.n * n_chains)
+                    progress(segment.n_transitions * n_chains)
                     # Rules are also asked after a Ctrl-C: the next call does not ask again.
                     if watch.ends() or interrupted():
                         break

@@ -56,7 +56,7 @@ def run_scans(
 ) -> None:
     """Make scans without draws, up to ``n_scans``; between pieces of them call between(made)."""
     for segment in ladders.segments(n_scans - made):
-        made += segment.n
+        made += segment.n_transitions
         tick()
         between(made)
 
