@@ -898,3 +898,30 @@ def test_sizes_go_by_labels_but_for_places():
     assert turned.cardinalities.tolist() == [3, 2]
     with pytest.raises(ValueError, match=r"lacks \['b'\], has also \['c'\]"):
         MarkovNetwork(pd.Series([2, 3], ["a", "c"]), [], names=names)
+
+
+def test_labels_of_xarray_count_whatever_axes_are_called():
+    values = xr.DataArray([1.0, 9.0], {"index": ["yes", "no"]})
+    named = {"names": ["rain"], "state_names": [["no", "yes"]]}
+    rain = MarkovNetwork([2], [(["rain"], values)], **named)
+    assert exact.marginals(rain)["p"].values.ravel() == pytest.approx([0.9, 0.1])
+    other = MarkovNetwork([2], [(["rain"], values.assign_coords(index=["a", "b"]))], **named)
+    assert exact.marginals(other)["p"].values.ravel() == pytest.approx([0.1, 0.9])
+    people = Ising(np.eye(3), [1.0, 2.0, 3.0], names=["a", "b", "c"])
+    states = xr.DataArray([[1, 1, -1]], dims=("d", "who"), coords={"who": ["c", "a", "b"]})
+    assert people.log_prob(states) == people.log_prob([[1, -1, 1]])
+
+
+def test_names_that_are_labels_in_another_order():
+    pd = pytest.importorskip("pandas", reason="couplings have labels in a DataFrame")
+    couplings = pd.DataFrame(np.eye(3), list("abc"), list("abc"))
+    with pytest.raises(ValueError, match="labels of couplings in another order"):
+        Ising(couplings, names=["c", "a", "b"])
+    assert Ising(couplings, names=["x", "y", "z"]).names == ["x", "y", "z"]
+    assert Ising(couplings, names=list("abc")).names == ["a", "b", "c"]
+    field = pd.DataFrame([[0.0, 3.0]], columns=["yes", "no"])
+    for given in (field, xr.DataArray(field.T.to_numpy(), {"state": ["yes", "no"], "site": [0]})):
+        target = Potts(np.zeros((1, 1)), given, state_names=["no", "yes"])
+        assert target.field.tolist() == [[3.0, 0.0]]
+    square = xr.DataArray(np.arange(9.0).reshape(3, 3), dims=("site", "state"))
+    assert Potts(np.eye(3), square.T).field.tolist() == square.values.tolist()

@@ -212,8 +212,13 @@ class GraphTarget(Target):
         *,
         names: Iterable[Any] | None = None,
     ):
-        matrix, labels = symmetric_matrix(couplings)
-        labels = check_names(names, matrix.shape[0]) or labels
+        matrix, known = symmetric_matrix(couplings)
+        labels = check_names(names, matrix.shape[0]) or known
+        if known and labels and known != labels and {*known} == {*labels}:
+            raise ValueError(
+                f"names is {labels!r:.100}, the labels of couplings in another order, "
+                f"{known!r:.100}. Leave names out, or sort couplings by its labels."
+            )
         self._set(matrix, field, None, ("site",), labels)
 
     @classmethod

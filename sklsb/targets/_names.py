@@ -108,20 +108,23 @@ def by_label(given: Any, labels: Sequence[Any], name: str) -> Any:
 def turned(given: Any, coords: Mapping[str, Any]) -> Any:
     """Return an array of xarray with its axes and labels in the order of coords.
 
-    What has no such axes stays as it is, as do numbers by position, there or here.
+    Its last axes are meant if they are called otherwise; then only labels in another order count.
+    Numbers by position, there or here, stay as they are.
     """
-    if not (hasattr(given, "coords") and {*coords} <= {*given.dims}):
+    if not hasattr(given, "coords") or given.ndim < len(coords):
         return given
-    for dim, labels in coords.items():
+    called = {*coords} <= {*given.dims}
+    dims = coords if called else given.dims[given.ndim - len(coords) :]
+    for dim, labels in zip(dims, coords.values(), strict=True):
         own, wanted = plain(given[dim].values), plain(labels)
         if own != wanted and len(own) == len(wanted) and {*own} == {*wanted}:
             given = given.sel({dim: wanted})
-        elif own != wanted and [*range(len(own))] not in (own, wanted):
+        elif called and own != wanted and [*range(len(own))] not in (own, wanted):
             raise ValueError(
                 f"an array has the labels {own!r:.100} on its axis {dim!r}, which are called "
                 f"{wanted!r:.100} here. Give these, or .values if the order is right."
             )
-    return given.transpose(..., *coords)
+    return given.transpose(..., *coords) if called else given
 
 
 def aligned(

@@ -35,7 +35,7 @@ from sklsb.targets._evidence import (
     site_called,
     value_name,
 )
-from sklsb.targets._names import Names, by_label, labels_of, plain
+from sklsb.targets._names import Names, by_label, in_pandas, labels_of, plain
 from sklsb.targets._support import Support
 from sklsb.targets.base import NO_SITES, States, Target
 
@@ -128,7 +128,8 @@ class MarkovNetwork(Target):
         names: Iterable[Any] | None = None,
         state_names: Any = None,
     ):
-        if names is not None:
+        cardinalities = in_pandas(cardinalities)
+        if names is not None and labels_of(cardinalities) is not None:
             names = plain(names)
             cardinalities = by_label(cardinalities, names, "cardinalities")
         self._cardinalities = check_sizes(cardinalities, "cardinalities")

@@ -16,7 +16,7 @@ from sklsb.targets._checks import MOST_VALUES, check_state_names, real_array, re
 from sklsb.targets._evidence import Weights, value_name
 from sklsb.targets._graphs import GraphTarget, of_field
 from sklsb.targets._images import image_field
-from sklsb.targets._names import columns_of
+from sklsb.targets._names import columns_of, in_pandas, plain
 from sklsb.targets.base import States
 
 if TYPE_CHECKING:
@@ -92,9 +92,17 @@ class Potts(GraphTarget):
         names: Iterable[Any] | None = None,
         state_names: Iterable[Any] | None = None,
     ):
-        super().__init__(couplings, field, names=names)
+        given: Any = field
+        if "state" in getattr(given, "dims", ()):
+            given = in_pandas(given.transpose(..., "state"))
+        own = columns_of(given)
         if state_names is not None:
-            of_each = [[*state_names]] * self.n_sites
+            state_names = plain(state_names)
+            if own and own != state_names and {*own} == {*state_names}:
+                given = given.iloc[:, [own.index(name) for name in state_names]]
+        super().__init__(couplings, given, names=names)
+        if state_names is not None:
+            of_each = [state_names] * self.n_sites
             self.state_names = check_state_names(of_each, self.names, self.cardinalities)
 
     def weighted(self, weights: Weights) -> Potts:
