@@ -561,7 +561,7 @@ MUTANTS = {
     ),
     "labels of others taken by position": Mutant(
         NAMES,
-        "elif own != wanted and [*range(len(own))] not in (own, wanted):",
+        "elif called and own != wanted and [*range(len(own))] not in (own, wanted):",
         "elif False:",
         check_labels_of_xarray,
         ".",
