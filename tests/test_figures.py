@@ -162,7 +162,7 @@ def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
         return " ".join(publish_string(text).decode().split())
 
     commit, digest = "0123abcd", "4355a46b19d3"  # of the file "1\n"
-    assert "Changed since" not in built(), "no history, no mark"
+    assert "Measured before" not in built(), "no history, no mark"
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "a")
@@ -172,11 +172,11 @@ def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
     assert f"2026-01-02, commit {commit}, processor not recorded." in said
     (tmp_path / "other.py").write_text("2\n")
     git("commit", "-qam", "b")
-    assert "Changed since" not in built()
+    assert "Measured before" not in built()
     (tmp_path / "code.py").write_text("2\n")
     git("commit", "-qam", "c")
-    assert "Changed since: code." in built()
+    assert "Measured before the last change of the code." in built()
     (tmp_path / "bench.py").write_text("2\n")
-    assert "Changed since: benchmark and code." in built()
+    assert "Measured before the last change of the benchmark and the code." in built()
     commit = "0123abcd"
-    assert "Changed since: benchmark." in built(), "a commit that is not there"
+    assert "Measured before the last change of the benchmark." in built(), "a commit that is not there"

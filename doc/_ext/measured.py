@@ -45,16 +45,16 @@ class Measured(Directive):
             if "code" in made:
                 script = ROOT / shlex.split(self.arguments[0])[1]
                 if not hashlib.sha256(script.read_bytes()).hexdigest().startswith(made["code"]):
-                    changed.append("benchmark")
+                    changed.append("the benchmark")
         else:
             note += nodes.Text("Command not recorded, ")
         sources = made.get("sources", "").split()
         if sources and has_changed(made["commit"], sources):
-            changed.append("code")
+            changed.append("the code")
         processor = made.get("processor", "processor not recorded")
         note += nodes.Text(f"{made['date']}, commit {made['commit']}, {processor}.")
         if changed:
-            note += nodes.strong("", f" Changed since: {' and '.join(changed)}.")
+            note += nodes.strong("", f" Measured before the last change of {' and '.join(changed)}.")
         return [*shown.children, note]
 
 

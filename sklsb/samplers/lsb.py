@@ -72,7 +72,10 @@ class LSBSampler(BaseSampler):
         0: nothing is learned, there is no pilot, and `sample` uses the function that learning would
         start from.
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
-        Where chains start; see `GibbsSampler`.
+        Where chains start if `fit` is given no ``initial_states``: "uniform" at uniform draws,
+        "quenched" at the ends of uphill walks, "both" at these and those in turn, "auto" at exact
+        draws where they take no more work than the burn-in, and else as "both". More in
+        `GibbsSampler`.
     learning_rate : float, optional
         Step size of Adam, the optimiser in the burn-in; by default 0.01 for the objective "bound",
         and the function's own for the others.

@@ -371,7 +371,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         return np.asarray(self.get_support())
 
     def get_support(self, indices: bool = False, threshold: float = 0.5) -> Any:
-        """Return which columns have at least some probability.
+        """Return which columns have at least a given probability.
 
         Parameters
         ----------

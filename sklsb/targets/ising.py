@@ -185,8 +185,9 @@ class Ising(GraphTarget):
             and of shape (rows, cols, channels) if they have colours.
         mean : float, default=1.0
             Mean pixel where the image is white; black is its negative. Not used with ``levels``.
-        noise_sd : float, default=3.0
-            Standard deviation of the noise, in the units of the image. Required with ``levels``.
+        noise_sd : float, optional
+            Standard deviation of the noise, in the units of the image; 3 by default, and required
+            with ``levels``.
         coupling : float, default=1.0
             Coupling of neighbours in the prior.
         periodic : bool, default=False
