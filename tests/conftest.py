@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -9,10 +10,22 @@ from pathlib import Path
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+import _pytest.doctest  # noqa: E402
 import matplotlib  # noqa: E402
 import pytest  # noqa: E402
 
 matplotlib.use("Agg")
+
+
+class Checker(_pytest.doctest._init_checker_class()):
+    """Compares numbers by the decimals shown; without any, as in "1.", to which pytest gives 1."""
+
+    def _remove_unwanted_precision(self, want, got):
+        return super()._remove_unwanted_precision(want, got) if BARE.search(want) is None else got
+
+
+BARE = re.compile(r"\d\.(?!\d|\.)")
+_pytest.doctest.CHECKER_CLASS = Checker
 QUICK = Path(__file__).parent / "quick"
 # Compilation makes millions of objects that stay: looking at them again and again takes a tenth.
 gc.set_threshold(50_000, 20, 100)

@@ -179,4 +179,6 @@ def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
     (tmp_path / "bench.py").write_text("2\n")
     assert "Measured before the last change of the benchmark and the code." in built()
     commit = "0123abcd"
-    assert "Measured before the last change of the benchmark." in built(), "a commit that is not there"
+    assert "Measured before the last change of the benchmark." in built(), (
+        "a commit that is not there"
+    )

@@ -1,6 +1,7 @@
 """The package itself: what its import loads, its names, its version, its memory."""
 
 import ast
+import doctest
 import importlib
 import importlib.metadata
 import inspect
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 
+import _pytest.doctest
 import pytest
 from processes import run_python
 
@@ -422,3 +424,12 @@ def test_documentation_has_no_gaps():
     pages = [root / "README.md", root / "CHANGELOG.md", *(root / "doc").glob("*.rst")]
     assert len(pages) > 5
     assert not [page.name for page in pages if ".. FILL" in page.read_text(encoding="utf-8")]
+
+
+def test_examples_with_numbers_without_decimals_are_compared_as_text():
+    """Elsewhere the decimals shown count; 0. and 1. would be the same number by that rule."""
+    checker, flags = _pytest.doctest._get_checker(), doctest.OPTIONFLAGS_BY_NAME["NUMBER"]
+    same = {"0.33": "0.3333", "array([0.5, 1.5])": "array([0.50001, 1.4999])"}
+    assert all(checker.check_output(f"{a}\n", f"{b}\n", flags) for a, b in same.items())
+    others = {"array([0., 1.])": "array([1., 0.])", "-2.\n 0.33": "-2.5\n 0.33", "0.33": "0.36"}
+    assert not any(checker.check_output(f"{a}\n", f"{b}\n", flags) for a, b in others.items())

@@ -263,6 +263,20 @@ SEARCHES = {
     "parallel tempering": "tempering",
     "magnetization": "temperatures",
     "sudoku": "target_zeros",
+    "how to choose a sampler": "samplers",
+    "own function": "target_function",
+    "custom log probability": "target_function",
+    "energy based model": "target_torch",
+    "image denoising": "target_ising",
+    "image segmentation": "target_potts",
+    "factor graph": "target_network",
+    "how many samples": "stopping",
+    "number of draws": "stopping",
+    "initial state": "starts",
+    "memory": "limits_computing",
+    "junction tree": "exact",
+    "multiprocessing": "parallel",
+    "SAT": "files",
 }
 
 

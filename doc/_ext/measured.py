@@ -54,7 +54,8 @@ class Measured(Directive):
         processor = made.get("processor", "processor not recorded")
         note += nodes.Text(f"{made['date']}, commit {made['commit']}, {processor}.")
         if changed:
-            note += nodes.strong("", f" Measured before the last change of {' and '.join(changed)}.")
+            what = " and ".join(changed)
+            note += nodes.strong("", f" Measured before the last change of {what}.")
         return [*shown.children, note]
 
 

@@ -347,7 +347,7 @@ class GraphTarget(Target):
         Raises
         ------
         ValueError
-            If an entry of a table, the exponential of a field or coupling, is beyond double precision.
+            If an entry of a table, the exponential of a field or coupling, is out of range.
         """
         factors = self.log_factors
         size = max((abs(t[np.isfinite(t)]).max(initial=0.0) for _, t in factors), default=0.0)

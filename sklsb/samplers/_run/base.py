@@ -110,11 +110,12 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         y : None
             Ignored, as is scikit-learn's convention, unless it looks like evidence.
         initial_states : array_like of shape (n_chains, n_sites) or (n_sites,), optional
-            Where the chains start; by default as ``init`` says, or with ``warm_start`` at the
-            present states.
+            Where the chains start; by default as ``init`` says, if the sampler has it, or with
+            ``warm_start`` at the present states.
         checkpoint : path-like, optional
             File that the burn-in is written to every minute, and at a Ctrl-C. `fit` with the same
-            target and parameters goes on from there, bit for bit; a finished fit is only read.
+            target and parameters goes on from there, bit for bit; a finished fit is only read. Not
+            for `AutoSampler`.
 
         Returns
         -------
@@ -128,7 +129,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             If a parameter is out of range, a state does not belong to the target, the compiled
             log p differs from the target's, or the checkpoint is of another fit (a StoreError).
         ImportError
-            If ``fast=True`` and torch is not installed.
+            If the sampler needs torch, as by ``fast=True``, and it is not installed.
         RuntimeError
             If the sampler is at work in another thread.
 

@@ -101,7 +101,8 @@ class Exports:
         ShortRunWarning
             If there are fewer than 64 draws of each chain, too few for R-hat.
         """
-        groups, attrs = _groups(self.run_, draws, self._attrs())
+        attrs = self._attrs()
+        groups, attrs = _groups(self.run_, draws, attrs)
         warn_if_few(groups["posterior"])
         return to_inference_data(groups, attrs)
 
