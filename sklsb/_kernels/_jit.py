@@ -35,7 +35,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba import config, jit, njit, types
+from numba import config, njit, types
 from numba.extending import overload
 
 from sklsb.exceptions import UncachedKernelsWarning
@@ -323,7 +323,6 @@ def _compilers() -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler import Compiler
-        from numba.core.target_extension import CPU, jit_registry
         from numba.core.targetconfig import ConfigStack
     except ImportError:
         return {}, {}
@@ -350,18 +349,7 @@ def _compilers() -> tuple[dict[str, Any], dict[str, Any]]:
         def set_env(self, name: str, environment: Any) -> None:
             _environments.append((name, environment))
 
-    def link(**options: Any) -> Any:
-        return jit(**{**_INNER, **options})
-
     class EntryCompiler(Compiler):
-        def _compile_core(self) -> Any:
-            before = jit_registry[CPU]  # compiles numba's own functions, such as `min`
-            jit_registry.update({CPU: link})
-            try:
-                return super()._compile_core()
-            finally:
-                jit_registry.update({CPU: before})
-
         def define_pipelines(self) -> Any:
             seen = ConfigStack().top()  # what is called looks at these options of its caller
             seen.forceinline = seen.no_cpython_wrapper = True
