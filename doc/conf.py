@@ -94,6 +94,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_search_scorer = str(pathlib.Path(__file__).with_name("_ext") / "scorer.js")
 html_sidebars = {"index": [], "search": [], "genindex": [], "py-modindex": []}
 html_theme_options = {
     "logo": {

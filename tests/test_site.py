@@ -277,6 +277,15 @@ SEARCHES = {
     "junction tree": "exact",
     "multiprocessing": "parallel",
     "SAT": "files",
+    "most probable state": "exact",
+    "maximum of the distribution": "exact",
+    "cardinality constraint": "swaps",
+    "fixed number of ones": "swaps",
+    "k-subset": "swaps",
+    "compare samplers": "samplers",
+    "n_jobs": "parallel",
+    "samples to numpy": "draws",
+    "mcmc convergence": "am_i_right",
 }
 
 
