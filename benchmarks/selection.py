@@ -14,6 +14,7 @@ agree    largest difference of an inclusion probability between what was chosen 
          functions together
 
     python benchmarks/selection.py [--seeds 10] [--first 9100] [--columns 200 600 1000 2000]
+        [--page doc/measured/selection.inc]
 """
 
 import argparse
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import arviz
 import numpy as np
+from record import write_table
 
 from sklsb import LSBSampler, VariableSelection
 from sklsb.balancing.functions import FIXED
@@ -112,12 +114,13 @@ def row_of(p, seed):
 
 
 def summary(rows):
-    for key in ("ratio", "median_ratio"):
-        ratios = np.array([row[key] for row in rows])
-        print(
-            f"{key}: at least .9 in {(ratios >= 0.9).sum()} of {ratios.size}, below .7 in "
-            f"{(ratios < 0.7).sum()}; least {ratios.min():.2f}, median {np.median(ratios):.2f}"
-        )
+    """A row of the page for each number of columns."""
+    for p in sorted({row["p"] for row in rows}):
+        found = [row for row in rows if row["p"] == p]
+        ratio, median = (np.array([row[key] for row in found]) for key in ("ratio", "median_ratio"))
+        ends = f"{np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f})"
+        good = [f"{(r >= 0.9).sum()} of {r.size}" for r in (ratio, median)]
+        yield [p, ends, good[0], f"{np.median(median):.2f}", good[1]]
 
 
 def main():
@@ -126,6 +129,7 @@ def main():
     parser.add_argument("--first", type=int, default=9100, help="others were used for tuning")
     parser.add_argument("--columns", type=int, nargs="+", default=list(N_STEPS))
     parser.add_argument("--json", type=Path, default=Path("selection.json"))
+    parser.add_argument("--page", help="writes the table of the page")
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplerWarning)
     rows = []
@@ -140,7 +144,20 @@ def main():
                 flush=True,
             )
             options.json.write_text(json.dumps(rows, indent=1))
-    summary(rows)
+    header = [
+        "columns",
+        "chosen / best fixed",
+        "at least .9",
+        "by the median column",
+        "at least .9",
+    ]
+    table = list(summary(rows))
+    for row in (header, *table):
+        print("  ".join(map(str, row)))
+    if options.page:
+        sources = ["sklsb/trials", "sklsb/samplers/_lsb", "sklsb/balancing"]
+        sources.append("sklsb/targets/variable_selection.py")
+        write_table(options.page, header, table, ["--seeds", str(options.seeds)], sources)
 
 
 if __name__ == "__main__":
