@@ -59,7 +59,9 @@ def test_a_fit_says_what_it_does():
     assert re.match(r"starts: 100%\|#+\| 2/2 \[.*chains", last["starts"])
     assert re.match(r"burn-in: 100%\|#+\| 800/800 \[.* steps", last["burn-in"])
     assert re.match(r"learning to mix: \d+ evaluations \[", last["learning to mix"])
-    assert re.match(r"pilot: 100%.* evaluations/s, \w+ chosen\]", last["pilot"])
+    assert re.match(
+        r"pilot: 100%.* evaluations/s, ([\d.]+ s compiling, )?\w+ chosen\]", last["pilot"]
+    )
     attrs = sampler.history_.attrs
     seconds = {name: attrs[name] for name in attrs if name.endswith("_seconds")}
     names = [re.sub("[ -]", "_", name) + "_seconds" for name in [*last][:-1]]
