@@ -93,13 +93,20 @@ def marginals_dataset(
 
 
 def draws_dataset(
-    states: States, target: Target, attrs: dict[str, Any] | None = None, first_draw: int = 0
+    states: States,
+    target: Target,
+    attrs: dict[str, Any] | None = None,
+    first_draw: int = 0,
+    of_draws: dict[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Label states of shape (n_chains, n_draws, n_sites) as the variable ``x``."""
+    """Label states of shape (n_chains, n_draws, n_sites) as the variable ``x``.
+
+    ``of_draws`` are more coordinates, by chain and draw.
+    """
     n_chains, n_draws = states.shape[:2]
     return xr.Dataset(
         {"x": (("chain", "draw", *target.dims), states.reshape(n_chains, n_draws, *target.shape))},
-        coords=_coords(n_chains, n_draws, first_draw) | target.coords,
+        coords=_coords(n_chains, n_draws, first_draw) | target.coords | (of_draws or {}),
         attrs=attrs,
     )
 

@@ -242,8 +242,11 @@ class Tally:
             low, high = self.values[:2].tolist()
             # Sums of so many values fit in their own type, where they add up fastest.
             n = max(1, np.iinfo(x.dtype).max // max(abs(low), abs(high)))
-            parts = [x[:, k : k + n].sum(axis=1, dtype=x.dtype) for k in range(0, x.shape[1], n)]
-            return (np.sum(parts, axis=0, dtype=np.int64) - x.shape[1] * low) // (high - low)
+            k = x.shape[1] // n
+            parts = x[:, : k * n].reshape(len(x), k, n, x.shape[2])
+            total = parts.sum(axis=2, dtype=x.dtype).sum(axis=1, dtype=np.int64)
+            total += x[:, k * n :].sum(axis=1, dtype=x.dtype)
+            return (total - x.shape[1] * low) // (high - low)
         n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)
         index = np.searchsorted(self.values, x)

@@ -238,8 +238,8 @@ class KeptDraws(Observer):
 
     def result(self, carry: Kept) -> xr.Dataset:
         call, states = carry.call, carry.states[:, : carry.done]
-        found = draws_dataset(states, call.target, first_draw=call.first_draw)
-        return found.assign_coords({n: carry.stats[n] for n in OF_DRAWS if n in carry.stats})
+        own = {name: carry.stats[name].variable for name in OF_DRAWS if name in carry.stats}
+        return draws_dataset(states, call.target, first_draw=call.first_draw, of_draws=own)
 
     def stats(self, carry: Kept) -> xr.Dataset:
         return carry.stats
