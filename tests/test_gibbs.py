@@ -319,8 +319,9 @@ def test_numbers_are_those_of_their_word(name, cls):
     target = uniform(nx.convert_node_labels_to_integers(GRIDS[name]), 0.2, cls)
     rule = rule_of(GibbsSampler("chromatic"), target)
     assert rule.in_order == (cls is Ising)
-    if rule.in_order:  # with shifts, and without
-        assert (len(rule.new_part(target, 1).classes.shift) > 0) == (name == "torus")
+    if rule.in_order:  # with shifts and pairs, and without
+        classes = rule.new_part(target, 1).classes
+        assert (len(classes.shift) > 0) == (len(classes.swap) > 0) == (name == "torus")
     _check_draws(GibbsSampler("chromatic", n_burn_in=50, random_state=0), target, 100)
 
 

@@ -877,6 +877,9 @@ MUTANTS = {
     "neighbours where there are none": Mutant(
         CHROMATIC, "other[k] & mask[k]", "other[k]", check_lp_of_sweeps, "Not equal to tolerance"
     ),
+    "spins of pairs of sites exchanged": Mutant(
+        CHROMATIC, "two[k]) & other[k]", "two[k])", check_lp_of_sweeps, "Not equal to tolerance"
+    ),
     "pairs of neighbours counted once in lp": Mutant(
         CHROMATIC,
         "2 * chain.part.classes.pairs[0]",

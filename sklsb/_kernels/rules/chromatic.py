@@ -44,7 +44,9 @@ class Classes(NamedTuple):
     """
 
     order: NDArray[np.uint32]  # of the sites; the observed ones come last
-    place: NDArray[np.uint32]  # of each site in this order
+    place: NDArray[np.uint32]  # of each site in this order; with pairs, of a last one without
+    swap: NDArray[np.int8]  # pairs: 0 if the sites 2k, 2k + 1 have the places k, k + n - n // 2, or
+    # -1 if it is the other way round; empty if not all pairs do
     near: NDArray[np.uint32]  # places of neighbours, n_sites for missing ones; empty with shifts
     field: NDArray[np.float64]
     rough: NDArray[np.float32]  # the same, rounded
@@ -54,8 +56,7 @@ class Classes(NamedTuple):
     shift: NDArray[np.int64]  # (n_shifts, 4): range in the block, distance, where the mask begins
     mask: NDArray[np.int8]  # 0 or -1
     spin: NDArray[np.int8]  # (n_chains, n_sites + 1), and a zero
-    drawn: NDArray[np.int8]  # (n_chains, n_sites), the same in the order of the sites
-    total: NDArray[np.int8]  # (n_chains, n_together), sums over neighbours
+    total: NDArray[np.int8]  # (n_chains, n_together), sums over neighbours; then spins
     pairs: NDArray[np.int64]  # (n_chains, 1), sum over pairs of neighbours, one of the last class
 
     @classmethod
@@ -67,6 +68,10 @@ class Classes(NamedTuple):
         order = np.append(rule.sites, np.flatnonzero(observed)).astype(np.uint32)
         place = np.empty(n, dtype=np.uint32)
         place[order] = np.arange(n)
+        pairs = place[: n // 2 * 2].reshape(-1, 2)
+        some = np.arange(n // 2)
+        in_pairs = (np.sort(pairs, axis=1) == np.stack([some, some + n - n // 2], axis=1)).all()
+        swap = -(pairs[:, 0] > pairs[:, 1]).astype(np.int8)[: n if in_pairs else 0]
         near = place[view.near.reshape(n, width)[rule.sites]]
         near[np.arange(width) >= width - view.missing[rule.sites, None]] = n
         ends = [np.arange(*both, _TOGETHER) for both in pairwise(rule.start)]
@@ -76,8 +81,9 @@ class Classes(NamedTuple):
         largest = np.abs(field).max(initial=0.0) + width * abs(view.coupling)
         return cls(
             order,
-            place,
-            near[: 0 if len(shift) else n].ravel(),
+            place[2 * swap.size :].copy(),
+            swap,
+            np.empty(0, np.uint32) if len(shift) else near.ravel(),
             field,
             np.clip(field, -_LARGEST, _LARGEST).astype(np.float32),
             _CLOSE + 1e-6 * largest,
@@ -86,7 +92,6 @@ class Classes(NamedTuple):
             shift,
             mask,
             np.zeros((n_chains, n + 1), dtype=np.int8),
-            np.empty((n_chains, n), dtype=np.int8),
             np.empty((n_chains, _TOGETHER), dtype=np.int8),
             np.zeros((n_chains, 1), dtype=np.int64),
         )
@@ -117,8 +122,7 @@ def _shifts(
 
 @implements(row_of, Classes)
 def _row_of_classes(part, c):
-    own = part.spin[c], part.drawn[c], part.total[c], part.pairs[c]
-    return Classes(*part[:-4], *own)
+    return Classes(*part[:-3], part.spin[c], part.total[c], part.pairs[c])
 
 
 class Probabilities(NamedTuple):
@@ -257,7 +261,7 @@ def _draw_unobserved(view, rule, chain, u):
 @implements(draw_all, UniformIsingView)
 def _draw_in_order(view, rule, chain, u):
     part, classes = chain.part, chain.part.classes
-    spin, drawn, pairs = classes.spin, classes.drawn, np.int64(0)
+    spin, pairs = classes.spin, np.int64(0)
     coupling = np.float32(min(max(view.coupling, -_LARGEST), _LARGEST))
     for b in range(classes.block.size - 1):
         begin, end = classes.block[b], classes.block[b + 1]
@@ -279,12 +283,31 @@ def _draw_in_order(view, rule, chain, u):
                 pairs += np.int32(here[k]) * np.int32(total[k])
     classes.pairs[0] = pairs
     chain.evaluations[0] += rule.sites.size
-    for i in range(drawn.size):
-        drawn[i] = spin[classes.place[i]]
-    for i in range(drawn.size):
-        chain.moved[i] |= chain.x[i] != drawn[i]
-    for i in range(drawn.size):
-        chain.x[i] = drawn[i]
+    half, swap, place = np.int64(_TOGETHER // 2), classes.swap, classes.place
+    for begin in range(0, swap.size, half):
+        other = swap[begin : begin + half]
+        one, two = spin[begin : begin + other.size], spin[begin + chain.x.size - swap.size :]
+        drawn = classes.total[: 2 * other.size]
+        for k in range(other.size):
+            differ = (one[k] ^ two[k]) & other[k]
+            drawn[2 * k], drawn[2 * k + 1] = one[k] ^ differ, two[k] ^ differ
+        _take_over(chain, 2 * begin, drawn)
+    for begin in range(0, place.size, _TOGETHER):
+        some = place[begin : begin + _TOGETHER]
+        drawn = classes.total[: some.size]
+        for k in range(some.size):
+            drawn[k] = spin[some[k]]
+        _take_over(chain, 2 * swap.size + begin, drawn)
+
+
+@inlined
+def _take_over(chain, begin, drawn):
+    """Copy spins into the state, from a site on, and mark those that have moved."""
+    x, moved = chain.x[begin : begin + drawn.size], chain.moved[begin : begin + drawn.size]
+    for k in range(drawn.size):
+        moved[k] |= x[k] != drawn[k]
+    for k in range(drawn.size):
+        x[k] = drawn[k]
 
 
 @inlined
