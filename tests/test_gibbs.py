@@ -25,6 +25,7 @@ from sklsb import (
     exact,
     testing,
 )
+from sklsb._kernels.rules import chromatic
 from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.targets.ising import IsingView, UniformIsingView
 from sklsb.exact.matrices import rule_of
@@ -323,6 +324,17 @@ def test_numbers_are_those_of_their_word(name, cls):
         classes = rule.new_part(target, 1).classes
         assert (len(classes.shift) > 0) == (len(classes.swap) > 0) == (name == "torus")
     _check_draws(GibbsSampler("chromatic", n_burn_in=50, random_state=0), target, 100)
+
+
+def test_shifts_do_not_depend_on_how_many_blocks_are_looked_at_together(monkeypatch):
+    target = uniform(nx.convert_node_labels_to_integers(GRIDS["long"]), 0.2)
+    rule = rule_of(GibbsSampler("chromatic"), target)
+    whole = rule.new_part(target, 1).classes
+    assert whole.block.size == 5
+    monkeypatch.setattr(chromatic, "_BLOCKS", 1)
+    pieces = rule.new_part(target, 1).classes
+    for name in ("first", "shift", "mask"):
+        np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
 
 
 def test_what_has_no_view_of_one_coupling():

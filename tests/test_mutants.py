@@ -195,6 +195,15 @@ def check_lp_of_sweeps(package):
     np.testing.assert_allclose(sampler.sample_stats_["lp"], target.log_prob(x), atol=1e-12)
 
 
+def check_shifts(package):
+    chromatic = importlib.import_module(f"{package.__name__}._kernels.rules.chromatic")
+    target = package.Ising.lattice(np.zeros((4, 600)), coupling=0.2)
+    rule = package.GibbsSampler("chromatic", n_burn_in=1, n_chains=1).fit(target).run_.ensemble.rule
+    whole = rule.new_part(target, 1).classes
+    chromatic._BLOCKS = 1
+    np.testing.assert_array_equal(rule.new_part(target, 1).classes.shift, whole.shift)
+
+
 def check_systematic(package):
     check_rule_of(package, package.GibbsSampler("systematic"), pair(package))
 
@@ -876,6 +885,9 @@ MUTANTS = {
     ),
     "neighbours where there are none": Mutant(
         CHROMATIC, "other[k] & mask[k]", "other[k]", check_lp_of_sweeps, "Not equal to tolerance"
+    ),
+    "all masks at the beginning": Mutant(
+        CHROMATIC, "where + at_mask", "where", check_shifts, "Arrays are not equal"
     ),
     "spins of pairs of sites exchanged": Mutant(
         CHROMATIC, "two[k]) & other[k]", "two[k])", check_lp_of_sweeps, "Not equal to tolerance"

@@ -526,6 +526,9 @@ MUTANTS = {
         check_tally,
         ".",
     ),
+    "counts of batches beyond their type": Mutant(
+        BATCHES, "2 * self.size > np.iinfo", "self.size // 9 > np.iinfo", check_tally, "."
+    ),
     "R-hat without the variance of the means": Mutant(
         TALLY,
         "r_hat = np.sqrt(1.0 - 1.0 / n + between / within)",
@@ -743,8 +746,8 @@ MUTANTS = {
     ),
     "what is observed told as frozen": Mutant(
         WARNINGS,
-        "moved) & (self.target.n_possible > 1)",
-        "moved)",
+        "frozen = self.target.n_possible > 1",
+        "frozen = self.target.n_possible > 0",
         check_no_warning,
         "nothing is to be told",
     ),

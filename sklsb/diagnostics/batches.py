@@ -32,7 +32,7 @@ class Batches:
     shape : tuple of int
         Shape of ``sums``: chains, an even number of batches, and the numbers that are summed.
     dtype : dtype
-        Of the sums.
+        Of the sums; integers that count draws get more bytes when they need them.
     size : int
         Draws of a batch at first.
     """
@@ -96,7 +96,9 @@ class Batches:
         """Count draws, of which there are at most ``left``."""
         self.n_draws += n
         if not self.left:
-            k = self.sums.shape[1] // 2
+            k, kind = self.sums.shape[1] // 2, self.sums.dtype
+            if kind.kind == "i" and 2 * self.size > np.iinfo(kind).max:
+                self.sums = self.sums.astype(f"i{2 * kind.itemsize}")
             self.sums[:, :k] = self.sums[:, ::2] + self.sums[:, 1::2]
             self.sums[:, k:] = 0
             self.size *= 2

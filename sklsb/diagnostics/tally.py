@@ -184,7 +184,7 @@ class Tally:
         n_counts = int(size.sum())
         n_batches = _MOST_COUNTS // max(1, n_all * n_counts)
         n_batches = min(_MOST_BATCHES, max(_FEWEST_BATCHES, n_batches // 2 * 2))
-        self.counts = Batches((n_chains, n_batches, n_counts), np.int64)
+        self.counts = Batches((n_chains, n_batches, n_counts), np.int8)
         self.lp, self.lp_every = np.zeros((n_chains, _MOST_LP)), 1  # draws between two of them
         # Sums of lp and of its square, relative to the first lp.
         self.lp_sums, self.lp_origin = Batches((n_chains, n_batches, 2)), np.zeros(n_chains)

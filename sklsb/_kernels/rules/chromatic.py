@@ -4,6 +4,7 @@ Class by class, all variables are drawn given the other classes. A sweep leaves 
 not reversible.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.targets.ising import UniformIsingView, log_prob_of_pairs
 
 _TOGETHER = 1024  # variables drawn at a time, so that the memory for them stays in the caches
+_BLOCKS = 64  # of these, whose neighbours are looked at together
 _CLOSE = 2e-5  # twice what the rough probability may be off by
 _ZERO, _ONE, _MINUS_TWO = (np.float32(x) for x in (0.0, 1.0, -2.0))
 _LARGEST = 1e9  # fields above are as good as infinite, and not rounded to that
@@ -48,8 +50,7 @@ class Classes(NamedTuple):
     swap: NDArray[np.int8]  # pairs: 0 if the sites 2k, 2k + 1 have the places k, k + n - n // 2, or
     # -1 if it is the other way round; empty if not all pairs do
     near: NDArray[np.uint32]  # places of neighbours, n_sites for missing ones; empty with shifts
-    field: NDArray[np.float64]
-    rough: NDArray[np.float32]  # the same, rounded
+    rough: NDArray[np.float32]  # fields, rounded
     close: float  # twice what a probability from these may be off by
     block: NDArray[np.int64]  # where variables that are drawn together begin, and the end
     first: NDArray[np.int64]  # of each block's shifts
@@ -72,8 +73,13 @@ class Classes(NamedTuple):
         some = np.arange(n // 2)
         in_pairs = (np.sort(pairs, axis=1) == np.stack([some, some + n - n // 2], axis=1)).all()
         swap = -(pairs[:, 0] > pairs[:, 1]).astype(np.int8)[: n if in_pairs else 0]
-        near = place[view.near.reshape(n, width)[rule.sites]]
-        near[np.arange(width) >= width - view.missing[rule.sites, None]] = n
+
+        def near(first: int, last: int) -> NDArray[np.uint32]:
+            sites = rule.sites[first:last]
+            found = place[view.near.reshape(n, width)[sites]]
+            found[np.arange(width) >= width - view.missing[sites, None]] = n
+            return found
+
         ends = [np.arange(*both, _TOGETHER) for both in pairwise(rule.start)]
         block = np.concatenate([*ends, rule.start[-1:]])
         first, shift, mask = _shifts(near, block, n)
@@ -83,8 +89,7 @@ class Classes(NamedTuple):
             order,
             place[2 * swap.size :].copy(),
             swap,
-            np.empty(0, np.uint32) if len(shift) else near.ravel(),
-            field,
+            near(0, 0 if len(shift) else n).ravel(),
             np.clip(field, -_LARGEST, _LARGEST).astype(np.float32),
             _CLOSE + 1e-6 * largest,
             block,
@@ -98,26 +103,38 @@ class Classes(NamedTuple):
 
 
 def _shifts(
-    near: NDArray[np.uint32], block: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
+    near: Callable[[int, int], NDArray[np.uint32]], block: NDArray[np.int64], n: int
+) -> tuple[NDArray[Any], ...]:
     """Return shifts that add all neighbours, or none if that takes longer than one by one."""
-    at, slot = np.nonzero(near < n)
-    b = np.searchsorted(block, at, side="right") - 1
-    distance = near[at, slot].astype(np.int64) - at
-    kind, k = np.divmod(
-        np.sort((b * (2 * n) + n + distance) * _TOGETHER + at - block[b]), _TOGETHER
-    )
-    begin = np.flatnonzero(np.diff(kind, prepend=-1))
-    low, size = k[begin], np.diff(begin, append=kind.size)
-    length = k[begin + size - 1] + 1 - low
-    if 16 * begin.size + length.sum() // 8 > kind.size:
-        kind, begin, low, size, length, k = np.empty((6, 0), dtype=np.int64)
-    where = np.cumsum(length) - length
-    b, distance = np.divmod(kind[begin], 2 * n)
-    mask = np.zeros(length.sum(), dtype=np.int8)
-    mask[np.repeat(where - low, size) + k] = -1
-    shift = np.stack([low, low + length, distance - n, where], axis=1)
-    return np.searchsorted(b, np.arange(block.size)), shift, mask
+    found: list[tuple[NDArray[Any], ...]] = []
+    saved = at_mask = 0
+    for some in range(0, block.size - 1, _BLOCKS):  # so that memory does not count
+        ends = block[some : some + _BLOCKS + 1]
+        these = near(ends[0], ends[-1])
+        at, slot = np.nonzero(these < n)
+        distance = these[at, slot].astype(np.int64) - (at + ends[0])
+        at += ends[0]
+        b = np.searchsorted(ends, at, side="right") - 1
+        kind, k = np.divmod(
+            np.sort((b * (2 * n) + n + distance) * _TOGETHER + at - ends[b]), _TOGETHER
+        )
+        begin = np.flatnonzero(np.diff(kind, prepend=-1))
+        low, size = k[begin], np.diff(begin, append=kind.size)
+        length = k[begin + size - 1] + 1 - low
+        saved += kind.size - 16 * begin.size - length.sum() // 8
+        if saved < 0:
+            found.clear()
+            break
+        where = np.cumsum(length) - length
+        b, distance = np.divmod(kind[begin], 2 * n)
+        mask = np.zeros(length.sum(), dtype=np.int8)
+        mask[np.repeat(where - low, size) + k] = -1
+        shift = np.stack([low, low + length, distance - n, where + at_mask], axis=1)
+        found.append((np.bincount(b, minlength=ends.size - 1), shift, mask))
+        at_mask += mask.size
+    nothing = np.zeros(block.size - 1, np.int64), np.empty((0, 4), np.int64), np.empty(0, np.int8)
+    counts, shift, mask = map(np.concatenate, zip(*(found or [nothing]), strict=True))
+    return np.append(0, np.cumsum(counts)), shift, mask
 
 
 @implements(row_of, Classes)
@@ -274,7 +291,8 @@ def _draw_in_order(view, rule, chain, u):
         if _decide(rule, u, begin, gap, number, np.float32(classes.close)):
             for k in range(size):
                 if gap[k] < _ZERO:
-                    local = classes.field[begin + k] + view.coupling * total[k]
+                    field_here = view.field[classes.order[begin + k]]
+                    local = field_here + view.coupling * total[k]
                     number[k] = _exactly(_number(rule, u, begin + k), -2.0 * here[k] * local)
         for k in range(size):
             here[k] = -here[k] if number[k] < _ZERO else here[k]

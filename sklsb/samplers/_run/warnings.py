@@ -92,8 +92,8 @@ class DrawWarnings(ABC):
             self._warn_if_cut_short(acceptance)
         self._warn_if_short()
         self._warn_if_separated()
-        moved = self.target.offers.site_of_moves[self.ensemble.chains.moved.any(axis=0)]
-        frozen = ~np.isin(np.arange(self.target.n_sites), moved) & (self.target.n_possible > 1)
+        frozen = self.target.n_possible > 1
+        frozen[self.target.offers.site_of_moves[self.ensemble.chains.moved.any(axis=0)]] = False
         isolated = self._isolation(n_transitions) if frozen.any() else ""
         # Few draws, as one a call inside a training loop, have no effective sample size.
         new = (frozen & ~self.warned_frozen).any()
@@ -126,9 +126,10 @@ class DrawWarnings(ABC):
         if not agree or self.target.ratio_cost > 1:
             return ""
         site = self.target.offers.site_of_moves
-        ratios = self.target.log_ratios(states)
-        odds = np.exp(np.clip(ratios, None, 0.0))  # at most 1 will do
-        change = max(np.bincount(site, row, self.target.n_sites)[frozen].max() for row in odds)
+        change = 0.0
+        for ratios in map(self.target.log_ratios, states):
+            odds = np.exp(np.minimum(ratios, 0.0))  # at most 1 will do
+            change = max(change, np.bincount(site, odds, self.target.n_sites)[frozen].max())
         if change > _IMPROBABLE:
             return ""
         return (
