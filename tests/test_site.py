@@ -132,6 +132,26 @@ def test_pages_are_short_enough_to_read():
     assert {n: p.n_words for n, p in read.items() if p.n_words > MOST_WORDS} == {}
 
 
+def test_pages_of_classes_begin_with_what_users_need():
+    def shown(cls):
+        text = (SITE / f"generated/sklsb.{cls}.html").read_text(encoding="utf-8")
+        found = re.findall(rf'<dt class="sig[^>]*id="sklsb\.{cls}\.(\w+)"', text)
+        toc = re.findall(rf'toc-entry"><a[^>]*href="#sklsb\.{cls}\.(\w+)"', text)
+        assert toc == found
+        return found, text
+
+    assert shown("LSBSampler")[0][:2] == ["fit", "sample"]
+    assert shown("MarkovNetwork")[0][0] == "from_tables"
+    found, text = shown("Ising")
+    assert found[0] == "lattice"
+    assert found.index("from_bqm") < found.index("condition") < found.index("log_ratios")
+    assert {"view", "guard", "weighted", "offers"}.isdisjoint(found)
+    assert "For authors" not in text
+    found, text = shown("Target")
+    assert found.index("log_factors") < min(map(found.index, ("view", "guard", "offers")))
+    assert text.index('id="sklsb.Target.log_factors"') < text.rindex("For authors of targets")
+
+
 def test_lists_of_changes_are_folded():
     text = (SITE / "changes.html").read_text(encoding="utf-8")
     assert text.count("<details><summary>") == text.count("</details>") > 10
