@@ -125,6 +125,11 @@ def check_words(package):
     assert "'random_state'" in str(caught.value), "the word to use here"
 
 
+def check_state_names(package):
+    target = package.MarkovNetwork([2, 2], [], state_names=["no", "yes"])
+    assert target.state_names == (("no", "yes"),) * 2, "one list for all"
+
+
 def check_missing(package):
     with pytest.raises(TypeError) as caught:
         package.exact.sample(pair(package))
@@ -350,6 +355,13 @@ MUTANTS = {
         "for ours, theirs in _WORDS if word not in theirs]",
         check_words,
         "the word to use here",
+    ),
+    "the list of values named for one variable": Mutant(
+        "targets/_checks.py",
+        "given = [given] * cardinalities.size  # all have the same",
+        "given = [given]",
+        check_state_names,
+        "one list for all",
     ),
     "what a call has is what it lacks": Mutant(
         "_words.py",
