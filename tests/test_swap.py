@@ -582,7 +582,9 @@ def test_starts_of_other_counts_are_refused():
 
 @pytest.mark.parametrize("n_chains", [1, 4])
 def test_counts_must_be_known(n_chains):
-    message = r"number \d is one with the value -1 \d times .*: give fit initial_states"
+    message = (
+        r"\d variables have the value -1 in number 0, \d in .*: fit\(target, initial_states=state"
+    )
     with pytest.raises(ValueError, match=message):
         fitted(FREE, n_chains=n_chains)
 

@@ -32,6 +32,7 @@ _LAST = (
     *("label", "log_ratios", "first_order_ratios", "graph", "log_factors", "log_g", "even_part"),
     *("check_even", "knots", "tabulated", "setup_chain", "learned", "competence"),
 )
+_SEEN = {}  # classes that autodoc has described, some with mocked modules
 _FOR_AUTHORS = "For authors of targets"
 _AUTHORS = {*sklsb.Target._for_authors, "check_evidence", "check_states"}
 
@@ -123,6 +124,8 @@ def is_for_authors(cls, name):
 
 def tabulate(app, what, name, obj, options, lines):
     """List the methods of a class between its description and its parameters."""
+    if what == "class":
+        _SEEN[name] = obj
     if what != "class" or name.count(".") > 1:  # only classes that have a page of their own
         return
     hidden = {*app.config.autodoc_default_options["exclude-members"].split(", "), "get_params"}
@@ -155,9 +158,9 @@ def skip(app, what, name, obj, skips, options):
 def order(app, doctree):
     """Put the members of a class in order."""
     for node in doctree.findall(addnodes.desc):
-        if node["objtype"] != "class" or not node[0].get("module", "").startswith("sklsb"):
+        cls = _SEEN.get(f"{node[0].get('module')}.{node[0].get('fullname')}")
+        if cls is None or not cls.__module__.startswith("sklsb"):
             continue
-        cls = getattr(importlib.import_module(node[0]["module"]), node[0]["fullname"])
         content, known = node[-1], [*members(cls)]
         found = {
             n[0]["fullname"].rpartition(".")[2]: (content[content.index(n) - 1], n)
