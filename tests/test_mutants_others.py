@@ -356,10 +356,10 @@ MUTANTS = {
         check_words,
         "the word to use here",
     ),
-    "the list of values named for one variable": Mutant(
+    "the list of all values turned round": Mutant(
         "targets/_checks.py",
         "given = [given] * cardinalities.size  # all have the same",
-        "given = [given]",
+        "given = [given[::-1]] * cardinalities.size",
         check_state_names,
         "one list for all",
     ),
