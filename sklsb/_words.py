@@ -103,11 +103,20 @@ def _missing(said: str, name: str, names: Iterable[str]) -> AttributeError:
 
 
 def named_by(module: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a module, whose errors name the right attribute."""
+    """Return the ``__getattr__`` of a module, whose errors name the right attribute.
+
+    Those of its public functions then name the right keyword.
+    """
+    room = sys.modules[module]
+    for name in () if hasattr(room, "__getattr__") else room.__all__:  # once, as it is made
+        function = getattr(room, name)
+        if inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+            setattr(room, name, worded(function))
+            getattr(room, name).__module__ = module  # where pickle finds it
 
     def get(name: str) -> Any:
         said = f"module {module!r} has no attribute {name!r}"
-        raise _missing(said, name, dir(sys.modules[module]))
+        raise _missing(said, name, dir(room))
 
     return get
 
@@ -129,6 +138,29 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
         raise TypeError(said) from None
 
 
+def _ask(error: TypeError, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Raise if a call lacks an argument: say how to call, and what the docstring says of it."""
+    signature = inspect.signature(function)
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:  # too many
+        return
+    needed = [
+        name
+        for name, one in signature.parameters.items()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if lacks := [name for name in needed if name not in given]:
+        entry = (
+            rf"^(?:\w+, )*{lacks[0]}(?:, \w+)* : (.+)\n    ((?s:.+?))\.?(?:(?<=\.)\s|\n(?! )|\Z)"
+        )
+        found = re.search(entry, inspect.getdoc(function) or "", re.MULTILINE)
+        what = f" ({found[1]}): {' '.join(found[2].split()).replace('`', '')}" if found else ""
+        call = ", ".join(name for name in needed if name not in ("self", "cls"))
+        call = f"{function.__name__}({call}), with {lacks[0]}{what}"
+        raise TypeError(f"{error}; write {call}.") from None
+
+
 def worded(function: _Function) -> _Function:
     """Decorate a function or method whose errors name the right keyword."""
 
@@ -136,8 +168,9 @@ def worded(function: _Function) -> _Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except TypeError:
+        except TypeError as error:
             _refuse(function.__qualname__.removeprefix("Base"), function, kwargs)
+            _ask(error, function, args, kwargs)
             raise
 
     return cast(_Function, call)

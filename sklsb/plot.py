@@ -21,8 +21,6 @@ from sklsb.targets.base import Target
 
 __all__ = ["energies", "graph", "marginals", "overlaps", "traces"]
 
-__getattr__, __dir__ = named_by(__name__), __all__.copy
-
 # Nodes of a graph, and bars, that a picture can show.
 _MOST_NODES, _MOST_BARS = 300, 80
 # Points between nodes that names need, the smallest node with a name, and growth of a figure.
@@ -504,3 +502,6 @@ def traces(draws: xr.Dataset, name: str = "lp", *, ax: Any = None) -> Any:
     ax.set(xlabel="draw", ylabel="log p" if name == "lp" else name)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+__getattr__, __dir__ = named_by(__name__), __all__.copy

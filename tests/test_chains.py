@@ -171,8 +171,12 @@ def test_no_draws(grid):
     assert draws["x"].shape == (2, 0, 3, 4)
     assert draws["x"].dtype == np.int8
     assert sampler.sample_stats_["lp"].shape == (2, 0)
-    nothing = sampler.sample(0, record={"m": lambda x: x.sum(axis=1)})
-    assert nothing["m"].shape == (2, 0)
+    record = {"m": lambda x: x.sum(axis=1), "one": lambda x: x.mean(axis=(1, 2)) > 0}
+    nothing, some = sampler.sample(0, record=record), wanted.sample(0, record=record)
+    assert nothing["m"].shape == (2, 0, 4)
+    assert nothing["one"].shape == (2, 0)
+    assert nothing["one"].dtype == bool
+    assert xr.concat([nothing, some], "draw")["m"].dtype == np.int64
     np.testing.assert_array_equal(sampler.sample(20)["x"], wanted.sample(20)["x"])
 
 

@@ -11,6 +11,7 @@ from models import dense, ising
 from sklsb import GibbsSampler, Ising, MarkovNetwork, Potts, exact, open_draws
 from sklsb.diagnostics import expectation, to_frame
 from sklsb.diagnostics.draws import draws_dataset
+from sklsb.exceptions import SamplerWarning
 
 NAMED = MarkovNetwork(
     [2, 3, 2],
@@ -102,7 +103,8 @@ def test_recorded_statistics_and_states_of_spins():
     draws = xr.Dataset({"m": (("chain", "draw"), np.arange(40.0).reshape(2, 20) % 7)})
     assert expectation(draws, "m").value == pytest.approx(draws["m"].mean().item())
     big = draws_dataset(np.ones((1, 16, 300), np.int8), Ising(np.zeros((300, 300))))
-    found = expectation(big, lambda x: x[:, 0] * x.sum(axis=1))  # which int8 cannot hold
+    with pytest.warns(SamplerWarning, match="the same in all draws, so mcse is NaN"):
+        found = expectation(big, lambda x: x[:, 0] * x.sum(axis=1))  # which int8 cannot hold
     assert found.value == 300
     assert np.isnan(found.mcse)  # it never changed
     assert np.isnan(expectation(draws.isel(draw=slice(0, 3)), "m").mcse)  # too few batches

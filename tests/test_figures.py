@@ -141,7 +141,7 @@ def measured():
 
 
 def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
-    from docutils.core import publish_string
+    from docutils.core import publish_doctree
     from docutils.parsers.rst import directives
 
     def git(*given):
@@ -159,26 +159,32 @@ def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
             ".. measured:: python bench.py --fast\n   :date: 2026-01-02\n"
             f"   :commit: {commit}\n   :code: {digest}\n   :sources: code.py\n\n   A table.\n"
         )
-        return " ".join(publish_string(text).decode().split())
+        return publish_doctree(text).astext()
 
     commit, digest = "0123abcd", "4355a46b19d3"  # of the file "1\n"
-    assert "Measured before" not in built(), "no history, no mark"
+    assert "older" not in built(), "no history, no mark"
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "a")
     commit = git("rev-parse", "--short", "HEAD")
     said = built()
     assert "A table." in said
-    assert f"2026-01-02, commit {commit}, processor not recorded." in said
-    (tmp_path / "other.py").write_text("2\n")
-    git("commit", "-qam", "b")
-    assert "Measured before" not in built()
-    (tmp_path / "code.py").write_text("2\n")
-    git("commit", "-qam", "c")
-    assert "Measured before the last change of the code." in built()
-    (tmp_path / "bench.py").write_text("2\n")
-    assert "Measured before the last change of the benchmark and the code." in built()
+    assert f"2026-01-02, commit {commit}." in said
+
+    def then(name, text, *given):
+        (tmp_path / name).write_text(text)
+        git("commit", "-qam", "b", *given)
+        return built()
+
+    assert "older" not in then("other.py", "2\n")
+    assert "older" not in then("bench.py", '"""A benchmark."""\n\n1  # the same code\n')
+    assert "older" not in then("code.py", '"""What it does."""\n\n(1)\n')
+    assert "(older code)." in then("code.py", "2\n")
+    assert "(older benchmark and code)." in then("bench.py", "2\n")
     commit = "0123abcd"
-    assert "Measured before the last change of the benchmark." in built(), (
-        "a commit that is not there"
-    )
+    assert "(older benchmark)." in built(), "a commit that is not there"
+    commit, digest = git("rev-parse", "--short", "HEAD"), "53c234e5e847"  # of the file "2\n"
+    assert "older" not in built()
+    (tmp_path / "code.py").rename(tmp_path / "moved.py")
+    git("add", ".")
+    assert "(older code)." in then("other.py", "3\n")

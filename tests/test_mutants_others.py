@@ -125,6 +125,17 @@ def check_words(package):
     assert "'random_state'" in str(caught.value), "the word to use here"
 
 
+def check_state_names(package):
+    target = package.MarkovNetwork([2, 2], [], state_names=["no", "yes"])
+    assert target.state_names == (("no", "yes"),) * 2, "one list for all"
+
+
+def check_missing(package):
+    with pytest.raises(TypeError) as caught:
+        package.exact.sample(pair(package))
+    assert "with n (int)" in str(caught.value), "the argument to give"
+
+
 def check_segments(package):
     segments = inside(package, "ensembles.base")
     assert segments.next_segment(64, 64, 1.0) == 6, "a tenth of a second"
@@ -344,6 +355,20 @@ MUTANTS = {
         "for ours, theirs in _WORDS if word not in theirs]",
         check_words,
         "the word to use here",
+    ),
+    "the list of all values turned round": Mutant(
+        "targets/_checks.py",
+        "given = [given] * cardinalities.size  # all have the same",
+        "given = [given[::-1]] * cardinalities.size",
+        check_state_names,
+        "one list for all",
+    ),
+    "what a call has is what it lacks": Mutant(
+        "_words.py",
+        "if name not in given]:",
+        "if name in given]:",
+        check_missing,
+        "the argument to give",
     ),
     "names that are none are set": Mutant(
         "_words.py",

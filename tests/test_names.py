@@ -925,3 +925,52 @@ def test_names_that_are_labels_in_another_order():
         assert target.field.tolist() == [[3.0, 0.0]]
     square = xr.DataArray(np.arange(9.0).reshape(3, 3), dims=("site", "state"))
     assert Potts(np.eye(3), square.T).field.tolist() == square.values.tolist()
+
+
+def test_one_list_names_the_values_of_all_variables():
+    words = ["no", "yes"]
+    for given in (
+        words,
+        tuple(words),
+        np.array(words),
+        [words] * 3,
+        dict.fromkeys(range(3), words),
+    ):
+        target = FunctionTarget(lambda x: 0.1 * x.sum(-1), 3, state_names=given)
+        assert target.state_names == (("no", "yes"),) * 3
+    assert MarkovNetwork([3, 3], [], state_names=[0, 5, 10]).state_names == ((0, 5, 10),) * 2
+    for wrong, said in ((["no"], "3 in all"), ("abc", "3 in all"), ([words], "one list for all")):
+        with pytest.raises(ValueError, match=said):
+            MarkovNetwork([3, 3], [], state_names=wrong)
+    with pytest.raises(TypeError, match="no order"):
+        MarkovNetwork([3, 3], [], state_names={"a", "b", "c"})
+
+
+def test_lattices_of_xarray_name_values():
+    field = np.random.default_rng(0).normal(size=(2, 3, 3))
+    labels = {"state": ["sea", "sand", "wood"]}
+    given = xr.DataArray(field, dims=("row", "col", "state"), coords=labels)
+    plain = Potts.lattice(field, 0.5)
+    for one in (given, given.transpose("state", "row", "col")):
+        target = Potts.lattice(one, 0.5)
+        assert target.state_names == (("sea", "sand", "wood"),) * 6
+        assert target.log_prob([0, 1, 2, 0, 1, 2]) == plain.log_prob([0, 1, 2, 0, 1, 2])
+        assert target.condition({(0, 1): "wood"}).observed.tolist() == [2]
+    assert Potts.lattice(given.drop_vars("state")).state_names is None
+    assert Potts.lattice(given.assign_coords(state=range(3))).state_names is None
+
+
+def test_soft_evidence_shows():
+    couplings = np.ones((3, 3)) - np.eye(3)
+    for target in (
+        Ising(couplings),
+        Potts(couplings, np.zeros((3, 2))),
+        RBM(np.ones((3, 2))),
+        MarkovNetwork([2] * 3, [((0, 1), [[1.0, 2.0], [3.0, 4.0]])]),
+    ):
+        low, high = target.values
+        one = target.condition({0: {low: 0.2, high: 0.8}})
+        assert ", likelihoods of 1 variable" in repr(pickle.loads(pickle.dumps(one)))
+        two = one.condition({1: low}).condition({0: {low: 0.5, high: 0.8}, 2: {low: 1, high: 2}})
+        assert ", likelihoods of 2 variables" in repr(two)
+        assert "likelihoods" not in repr(target)

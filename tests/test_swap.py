@@ -473,7 +473,7 @@ def test_warm_starts_and_copies_go_on():
     sampler = fitted(target, start=[1, 1, -1, -1, -1, -1], warm_start=True)
     sampler.fit(target)
     assert (sampler.state_.sum(axis=1) == -2).all()
-    with pytest.raises(ValueError, match="of the states that this target draws, number "):
+    with pytest.raises(ValueError, match="states drawn from the target differ in that: "):
         sampler.set_params(warm_start=False).fit(target)
     expected = quietly(copy.deepcopy(sampler), 50)["x"]
     assert quietly(pickle.loads(pickle.dumps(sampler)), 50)["x"].equals(expected)
@@ -572,8 +572,8 @@ def test_a_learned_function_is_taken_as_it_is():
 def test_starts_of_other_counts_are_refused():
     starts = [[1, 1, -1, -1, -1, -1], [1, 1, -1, -1, -1, -1], [1, 1, 1, -1, -1, -1]]
     message = (
-        "Exchanges never change how many variables have each value, but chain 2 starts with the "
-        r"value -1 3 times and number 0 with 4 times\. Give initial_states that have the same "
+        "Exchanges never change how many variables have each value, and the initial states differ "
+        r"in that: 4 variables have the value -1 in number 0, 3 in number 2\. Give states with the "
     )
     with pytest.raises(ValueError, match=message):
         fitted(FREE, start=starts, n_chains=3)
@@ -582,7 +582,9 @@ def test_starts_of_other_counts_are_refused():
 
 @pytest.mark.parametrize("n_chains", [1, 4])
 def test_counts_must_be_known(n_chains):
-    message = r"number \d is one with the value -1 \d times .*: give fit initial_states"
+    message = (
+        r"\d variables have the value -1 in number 0, \d in .*: fit\(target, initial_states=state"
+    )
     with pytest.raises(ValueError, match=message):
         fitted(FREE, n_chains=n_chains)
 

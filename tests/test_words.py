@@ -209,6 +209,34 @@ def test_errors_of_properties_and_of_arguments_stay():
         sklsb.Target(seed=0)
 
 
+MISSING = {
+    "diagnostics.marginals(H)": "'target'; write marginals(draws, target), with target (Target): W",
+    "diagnostics.to_frame()": "write to_frame(draws), with draws (xarray.Dataset): As returned by",
+    "sklsb.plot.traces()": "write traces(draws), with draws.",
+    "exact.sample(SPINS)": "write sample(target, n), with n (int): Number of draws.",
+    "exact.prepare()": "prepare(target), with target (Target): A target that offers its factors",
+    "exact.transition_matrix(SPINS)": "write transition_matrix(sampler, target), with target (Targ",
+    "LSBSampler().fit()": "write fit(target), with target (Target): What to sample.",
+    "Ising.lattice()": "write lattice(field), with field (array_like of shape (rows, cols)",
+}
+
+
+@pytest.mark.parametrize("code", MISSING)
+def test_calls_say_what_they_lack(code):
+    with pytest.raises(TypeError) as caught:
+        eval(code, WORDS)
+    assert " missing 1 required positional argument: " in str(caught.value)
+    assert MISSING[code] in str(caught.value)
+
+
+def test_worded_functions_are_themselves():
+    for room in (sklsb.diagnostics, sklsb.exact, sklsb.plot):
+        for name in room.__all__:
+            assert pickle.loads(pickle.dumps(getattr(room, name))) is getattr(room, name)
+    with pytest.raises(TypeError, match=r"takes 2 positional arguments but 3 were given$"):
+        sklsb.diagnostics.marginals(1, 2, 3)
+
+
 NOT_SET = {
     "SPINS.beta": "Ising(J / T, h / T)",
     "SPINS.temperature": "Ising(J / T, h / T)",

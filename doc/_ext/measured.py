@@ -4,6 +4,7 @@ Tables of earlier pages name the commit that wrote the oldest line of the table,
 the files that they measure.
 """
 
+import ast
 import hashlib
 import pathlib
 import shlex
@@ -13,15 +14,55 @@ from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 
 ROOT = pathlib.Path(__file__).parents[2]
+MEANING = "glossary.html#term-older-code"
+
+
+def git(*given):
+    """What git prints, or None where it fails or is missing."""
+    try:
+        done = subprocess.run(["git", *given], cwd=ROOT, capture_output=True)
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout
+
+
+def normal(code):
+    """Python code without comments, docstrings and format, which change no figure."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        holds = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if holds and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def differ(name, before, now):
+    return before != now and not (name.endswith(".py") and normal(before) == normal(now))
 
 
 def has_changed(commit, sources):
-    """Whether files have changed after a commit; False where no history tells."""
-    command = ["git", "diff", "--quiet", commit.rstrip("+"), "HEAD", "--", *sources]
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1
-    except OSError:  # no git
+    """Whether the code of files has changed after a commit; False where no history tells."""
+    commit = commit.rstrip("+")
+    listed = git("diff", "--no-renames", "--name-status", "-z", commit, "HEAD", "--", *sources)
+    fields = iter((listed or b"").decode().split("\0")[:-1])
+    return any(
+        kind != "M" or differ(name, *(git("show", f"{at}:{name}") for at in (commit, "HEAD")))
+        for kind, name in zip(fields, fields, strict=True)
+    )
+
+
+def has_other_code(script, digest):
+    """Whether a benchmark differs from the version of this digest, the last of its history."""
+
+    def is_it(text):
+        return hashlib.sha256(text).hexdigest().startswith(digest)
+
+    now = (ROOT / script).read_bytes()
+    if is_it(now):
         return False
+    commits = (git("log", "--format=%h", "--", script) or b"").decode().split()
+    versions = (git("show", f"{commit}:./{script}") or b"" for commit in commits)
+    return differ(script, next(filter(is_it, versions), b"0"), now)
 
 
 class Measured(Directive):
@@ -38,24 +79,21 @@ class Measured(Directive):
     def run(self):
         shown = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, shown)
-        made, changed = self.options, []
+        made, old = self.options, []
+        said = [f"{made['date']}, commit {made['commit']}", made.get("processor")]
         note = nodes.paragraph()
         if self.arguments:
             note += [nodes.literal("", self.arguments[0]), nodes.Text(", ")]
-            if "code" in made:
-                script = ROOT / shlex.split(self.arguments[0])[1]
-                if not hashlib.sha256(script.read_bytes()).hexdigest().startswith(made["code"]):
-                    changed.append("the benchmark")
-        else:
-            note += nodes.Text("Command not recorded, ")
-        sources = made.get("sources", "").split()
-        if sources and has_changed(made["commit"], sources):
-            changed.append("the code")
-        processor = made.get("processor", "processor not recorded")
-        note += nodes.Text(f"{made['date']}, commit {made['commit']}, {processor}.")
-        if changed:
-            what = " and ".join(changed)
-            note += nodes.strong("", f" Measured before the last change of {what}.")
+            script = shlex.split(self.arguments[0])[1]
+            if "code" in made and has_other_code(script, made["code"]):
+                old.append("benchmark")
+        if "sources" in made and has_changed(made["commit"], made["sources"].split()):
+            old.append("code")
+        note += nodes.Text(", ".join(filter(None, said)))
+        if old:
+            what = f"older {' and '.join(old)}"
+            note += [nodes.Text(" ("), nodes.reference("", what, refuri=MEANING), nodes.Text(")")]
+        note += nodes.Text(".")
         return [*shown.children, note]
 
 

@@ -13,7 +13,7 @@ warnings.simplefilter("ignore", SamplerWarning)  # 200 transitions are three swe
 
 field = np.linspace(-1.0, 1.0, 64).reshape(8, 8)
 target = Ising.lattice(field, coupling=0.3)
-sampler = LSBSampler("barker", n_burn_in=500, random_state=0).fit(target)
+sampler = LSBSampler("barker", n_chains=2, n_burn_in=500, random_state=0).fit(target)
 total = {"sum": lambda x: x.sum(axis=(1, 2))}
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.6), sharey=True, layout="constrained")

@@ -7,10 +7,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.warn import warn
 from sklsb._words import worded
 from sklsb.diagnostics.batches import batch_errors
 from sklsb.diagnostics.draws import CALLED, as_draws, called, states_of
 from sklsb.diagnostics.reweighting import reweighted
+from sklsb.exceptions import SamplerWarning
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import by_values, site_called, value_name
 from sklsb.targets._names import Names
@@ -77,8 +79,9 @@ def expectation(
     -------
     value, mcse : float or ndarray
         As a named tuple. From a target, mcse is 0. From draws it is NaN if there are fewer than 8
-        batches, or the function is the same in all draws. For draws at all temperatures the first
-        axis of both is that of ``betas``, by default the draws' own.
+        batches, or the function is the same in all draws: if it is one number, a SamplerWarning
+        says so. For draws at all temperatures the first axis of both is that of ``betas``, by
+        default the draws' own.
 
     Raises
     ------
@@ -155,6 +158,12 @@ def expectation(
         return _reweighted(draws, values, of, real_array(betas, "betas").astype(np.float64))
     visit = draws["visit"].values if "visit" in draws.coords else None
     if "beta" not in draws.dims:
+        if values.ndim == 2 and (values == values[0, 0]).all():
+            warn(
+                "function is the same in all draws, so mcse is NaN: these cannot tell how often it "
+                "is something else. If it is constant, the error is 0.",
+                SamplerWarning,
+            )
         return _of_draws(values, of, visit)
     found = [
         _of_draws(values[:, :, k], of, None if visit is None else visit[:, :, k])

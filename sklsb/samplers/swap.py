@@ -50,15 +50,15 @@ class _Swap(FixedRule):
         return Swap(sites, size, int(values[0]), rank, function.table(), float(params.lazy))
 
     def make_ensemble(self, states: States, streams: Streams) -> Ensemble:
-        _check_counts(states, "chain {} starts", "Give initial_states that have the same counts.")
+        _check_counts(states, "the initial states", "Give states with the same counts.")
         return super().make_ensemble(states, streams)
 
     def make_starts(self, streams: Streams) -> Starts:
         target, rng = self.target, np.random.default_rng(0)
         _check_counts(
             np.stack([target.draw_state(rng) for _ in range(_SHOWN)]),
-            "of the states that this target draws, number {} is one",
-            "The start decides which counts all draws have: give fit initial_states.",
+            "states drawn from the target",
+            "Decide by a start: fit(target, initial_states=state).",
         )
         states = np.stack([target.draw_state(rng) for rng in streams.of("start")])
         return self._scattered(states, streams)
@@ -192,11 +192,11 @@ def _check_counts(states: States, who: str, advice: str) -> None:
         return
     c = int(same.argmin())
     value = int(ordered[0, (ordered[c] != ordered[0]).argmax()])
-    one, other = (int((states[k] == value).sum()) for k in (0, c))
+    zero, other = (int((states[k] == value).sum()) for k in (0, c))
     raise ValueError(
-        "Exchanges never change how many variables have each value, but "
-        f"{who.format(c)} with the value {value} {other} times and number 0 with {one} times. "
-        f"{advice}"
+        "Exchanges never change how many variables have each value, and "
+        f"{who} differ in that: {zero} variables have the value {value} in number 0, {other} in "
+        f"number {c}. {advice}"
     )
 
 

@@ -231,17 +231,14 @@ def check_state_names(
                 )
             of_each[site] = tuple(plain(names))
     else:
-        texts = [names for names in state_names if isinstance(names, str)]
-        if texts:
-            raise ValueError(
-                f"state_names has {texts[0]!r} where a list for each variable is asked for. If all "
-                "have the same values, give [words] * n_sites, words being the list of these."
-            )
-        of_each = [tuple(plain(names)) for names in state_names]
+        given = plain([state_names] if isinstance(state_names, str) else state_names)
+        if any(isinstance(names, str) or not isinstance(names, Iterable) for names in given):
+            given = [given] * cardinalities.size  # all have the same
+        of_each = [tuple(plain(names)) for names in given]
     if len(of_each) != cardinalities.size:
         raise ValueError(
             f"state_names has {len(of_each)} entries; give one list for each of the "
-            f"{cardinalities.size} variables, or a dict of variable: list."
+            f"{cardinalities.size} variables, a dict of variable: list, or one list for all."
         )
     for label, names, k in zip(labels, of_each, cardinalities.tolist(), strict=True):
         _check_distinct(names, k, f"state_names of {label!r}", "one name for each value")

@@ -310,7 +310,8 @@ class GraphTarget(Target):
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
-        return f"{type(self).__name__}({size} sites, {self.couplings.nnz // 2} couplings)"
+        n = self.couplings.nnz // 2
+        return f"{type(self).__name__}({size} sites, {n} couplings{self._likelihoods})"
 
     def first_order_ratios(self, x: ArrayLike) -> Array:
         """Return `log_ratios`: a sum over pairs is linear in the indicators of each variable."""

@@ -120,6 +120,7 @@ class Target(Worded, ABC):
     _is_binary: bool = False  # whether 0 and 1 are the names of -1 and 1
     _is_single: bool = False  # whether log p is computed in single precision
     _children: tuple[int, ...] | None = None  # of each factor, the variable whose table it is
+    _soft: frozenset[int] = frozenset()  # sites with soft evidence
     _unsure: frozenset[Any] = frozenset()  # variables whose values pandas may have ordered
     # What those who write targets need, and Tab need not show.
     _for_authors = (
@@ -402,7 +403,19 @@ class Target(Worded, ABC):
         hard, soft = _hard_and_soft(self, evidence)
         if not soft:
             return Conditioned(self, *self.check_evidence(hard))
-        return self.weighted(soft).condition(hard) if hard else self.weighted(soft)
+        target = self._softened(soft)
+        return target.condition(hard) if hard else target
+
+    def _softened(self, soft: Weights) -> Target:
+        """Return the target with likelihoods of the values of some variables."""
+        target = self.weighted(soft)
+        target._soft = self._soft | soft.keys()
+        return target
+
+    @property
+    def _likelihoods(self) -> str:
+        n = len(self._soft)
+        return f", likelihoods of {n} variable{'s' * (n != 1)}" if n else ""
 
     def weighted(self, weights: Weights) -> Target:
         """Return the target with log p plus the logarithm of a weight of each value of variables.
@@ -637,7 +650,7 @@ class Conditioned(Target):
     @worded
     def condition(self, evidence: Mapping[Any, Any]) -> Target:
         hard, soft = _hard_and_soft(self.target, evidence)
-        target = self.target.weighted(soft) if soft else self.target
+        target = self.target._softened(soft) if soft else self.target
         sites, observed = target.check_evidence(hard)
         kept = dict(zip(self.sites.tolist(), self.observed.tolist(), strict=True))
         for site, value in zip(sites.tolist(), observed.tolist(), strict=True):

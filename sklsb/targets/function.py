@@ -74,8 +74,9 @@ class FunctionTarget(Target):
     names : iterable, optional
         Names of the variables, distinct and hashable, for draws and evidence; only if the shape has
         one axis.
-    state_names : list of iterables, or dict of variable: iterable, optional
-        Names of the values of each variable, which evidence may use; numbers from 0 if not given.
+    state_names : list of names or of iterables, or dict of variable: iterable, optional
+        Names of the values of all variables, or of each, which evidence may use; numbers from 0 if
+        not given.
     shape : tuple of int, optional
         Shape of the array of variables in draws, such as an image. f takes flat states anyway.
     dims : tuple of str, optional

@@ -66,8 +66,9 @@ class MarkovNetwork(Target):
         xarray are read by the names of values.
     names : iterable, optional
         Names of the variables, distinct and hashable, for draws and evidence.
-    state_names : list of iterables, or dict of variable: iterable, optional
-        Names of the values of each variable, which evidence may use; numbers from 0 if not given.
+    state_names : list of names or of iterables, or dict of variable: iterable, optional
+        Names of the values of all variables, or of each, which evidence may use; numbers from 0 if
+        not given.
 
     Attributes
     ----------
@@ -734,7 +735,8 @@ class MarkovNetwork(Target):
     def __repr__(self) -> str:
         k = self._cardinalities
         most = f"{k.min()} to {k.max()}" if k.size and k.min() < k.max() else f"{k.max(initial=0)}"
-        return f"MarkovNetwork({self.n_sites} sites, {self.n_factors} factors, {most} values)"
+        size = f"{self.n_sites} sites, {self.n_factors} factors, {most} values"
+        return f"MarkovNetwork({size}{self._likelihoods})"
 
     @property
     def n_possible(self) -> Ints:

@@ -154,7 +154,8 @@ class Potts(GraphTarget):
         Parameters
         ----------
         field : array_like of shape (rows, cols, k), or with more sides
-            Field of each value at each site, finite or -inf.
+            Field of each value at each site, finite or -inf. Of an array of xarray the labels of
+            the axis "state" are names of values.
         coupling : float or array_like, default=1.0
             Coupling of neighbours, as for `Ising.lattice`; positive favours equal values.
         periodic : bool, default=True
@@ -165,7 +166,15 @@ class Potts(GraphTarget):
         Potts
             Draws have the dimensions row and col, or axis_0, axis_1, axis_2 and so on.
         """
-        return cls._on_lattice(field, ("k",), coupling, periodic)
+        given: Any = field
+        if "state" in getattr(given, "dims", ()):
+            given = given.transpose(..., "state")
+        model = cls._on_lattice(given, ("k",), coupling, periodic)
+        names = plain(given["state"].values) if "state" in getattr(given, "coords", ()) else []
+        if [*map(str, names)] not in ([], [*map(str, model.values)]):
+            of_each = [names] * model.n_sites
+            model.state_names = check_state_names(of_each, model.names, model.cardinalities)
+        return model
 
     @classmethod
     def from_image(

@@ -197,7 +197,7 @@ class RBM(Target):
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
-        return f"RBM({size} visible units, {self.hidden_bias.size} hidden)"
+        return f"RBM({size} visible units, {self.hidden_bias.size} hidden{self._likelihoods})"
 
     def _freeze(self) -> None:
         for array in (self.weights, self.visible_bias, self.hidden_bias):

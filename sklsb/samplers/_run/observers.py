@@ -248,8 +248,8 @@ class KeptDraws(Observer):
 class KeptStatistics(Observer):
     """Keeps statistics of the user, and no states."""
 
-    def __init__(self, statistics: Statistics):
-        self.statistics = statistics
+    def __init__(self, statistics: Statistics, state: States):
+        self.statistics, self.state = statistics, state
 
     def init(self, call: Call) -> Kept:
         return Kept.of(call, 0)
@@ -263,9 +263,11 @@ class KeptStatistics(Observer):
         return carry
 
     def result(self, carry: Kept) -> xr.Dataset:
-        none = {name: [np.empty((carry.call.n_chains, 0))] for name in self.statistics}
-        parts = (none | carry.parts).items()
-        found = {name: np.concatenate(values, axis=1) for name, values in parts}
+        parts, state = carry.parts, self.state.reshape(1, *carry.call.target.shape)
+        for name, statistic in () if parts else self.statistics.items():  # no draws
+            none = apply(name, statistic, state)[:0]
+            parts[name] = [np.stack([none] * carry.call.n_chains)]
+        found = {name: np.concatenate(values, axis=1) for name, values in parts.items()}
         return stats_dataset(found, first_draw=carry.call.first_draw)
 
     def stats(self, carry: Kept) -> xr.Dataset:

@@ -425,7 +425,7 @@ class Run(DrawWarnings):
             return RunningMarginals(self.ensemble)
         if store is not None:
             return StoredDraws(store, self.packed_chains, self.ensemble.chains.x[0], record, attrs)
-        return KeptStatistics(record) if record else KeptDraws()
+        return KeptStatistics(record, self.ensemble.chains.x[0]) if record else KeptDraws()
 
     def draw(self, observer: Observer, watch: Watch, interrupted: Callable[[], bool]) -> Any:
         """Make the draws of a call, and show them to an observer; return its last carry."""

@@ -19,7 +19,7 @@ class AtLevels(KeptStatistics):
     """
 
     def __init__(self, ladders: Ladders, statistics: Statistics):
-        super().__init__(statistics or {"x": lambda states: states})
+        super().__init__(statistics or {"x": lambda states: states}, ladders.chains.x[0])
         self.ladders, self.of_states, self.n_levels = ladders, not statistics, ladders.beta.size
 
     def init(self, call: Call) -> Kept:
