@@ -139,26 +139,17 @@ def _refuse(called: str, function: Callable[..., Any], given: Iterable[str]) -> 
 
 
 def _ask(error: TypeError, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Raise if a call lacks an argument: say how to call, and what the docstring says of it."""
+    """Raise if a call lacks an argument, and say how to call."""
     signature = inspect.signature(function)
     try:
-        given = signature.bind_partial(*args, **kwargs).arguments
-    except TypeError:  # too many
-        return
-    needed = [
-        name
-        for name, one in signature.parameters.items()
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-    if lacks := [name for name in needed if name not in given]:
-        entry = (
-            rf"^(?:\w+, )*{lacks[0]}(?:, \w+)* : (.+)\n    ((?s:.+?))\.?(?:(?<=\.)\s|\n(?! )|\Z)"
-        )
-        found = re.search(entry, inspect.getdoc(function) or "", re.MULTILINE)
-        what = f" ({found[1]}): {' '.join(found[2].split()).replace('`', '')}" if found else ""
-        call = ", ".join(name for name in needed if name not in ("self", "cls"))
-        call = f"{function.__name__}({call}), with {lacks[0]}{what}"
-        raise TypeError(f"{error}; write {call}.") from None
+        signature.bind(*args, **kwargs)
+    except TypeError as found:
+        if not str(found).startswith("missing"):
+            return
+        varied = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        of = [p for p in signature.parameters.values() if p.default is p.empty]
+        needed = [p.name for p in of if p.kind not in varied and p.name not in ("self", "cls")]
+        raise TypeError(f"{error}; write {function.__name__}({', '.join(needed)}).") from None
 
 
 def worded(function: _Function) -> _Function:

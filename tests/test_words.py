@@ -210,14 +210,14 @@ def test_errors_of_properties_and_of_arguments_stay():
 
 
 MISSING = {
-    "diagnostics.marginals(H)": "'target'; write marginals(draws, target), with target (Target): W",
-    "diagnostics.to_frame()": "write to_frame(draws), with draws (xarray.Dataset): As returned by",
-    "sklsb.plot.traces()": "write traces(draws), with draws.",
-    "exact.sample(SPINS)": "write sample(target, n), with n (int): Number of draws.",
-    "exact.prepare()": "prepare(target), with target (Target): A target that offers its factors",
-    "exact.transition_matrix(SPINS)": "write transition_matrix(sampler, target), with target (Targ",
-    "LSBSampler().fit()": "write fit(target), with target (Target): What to sample.",
-    "Ising.lattice()": "write lattice(field), with field (array_like of shape (rows, cols)",
+    "diagnostics.marginals(H)": "'target'; write marginals(draws, target).",
+    "diagnostics.to_frame()": "write to_frame(draws).",
+    "sklsb.plot.traces()": "write traces(draws).",
+    "exact.sample(SPINS)": "write sample(target, n).",
+    "exact.prepare()": "write prepare(target).",
+    "exact.transition_matrix(SPINS)": "write transition_matrix(sampler, target).",
+    "LSBSampler().fit()": "write fit(target).",
+    "Ising.lattice()": "write lattice(field).",
 }
 
 
