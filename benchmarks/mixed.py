@@ -185,10 +185,10 @@ CASES = {
     "hidden Markov, n = 300": (
         lambda: hidden_markov(300),
         lambda: hidden_markov(300, True),
-        400,
+        1000,
         None,
     ),
-    "indicators, p = 30": (indicators, None, 1000, ["beta", "sd"]),
+    "indicators, p = 30": (indicators, None, 2000, ["beta", "sd"]),
     "crowd labels": (crowd, lambda: crowd(True), 250, None),
     "dynamic occupancy": (dynamic_occupancy, None, 120, None),
     "capture-recapture": (capture, None, 500, ["omega", "mean", "sd"]),
@@ -401,6 +401,11 @@ def calibration(n_ranks):
         )
 
 
+def short(x):
+    """Write two digits."""
+    return f"{float(f'{x:.2g}'):,.12g}"
+
+
 def main(names, path=None):
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
@@ -423,12 +428,14 @@ def main(names, path=None):
         rates["error"] = 100 * np.hypot(*sd) / np.sqrt(N_CHAINS)
         logs.append(np.log(rates["ratio"]))
         order = ("in turns", "with_nuts", "own", "ratio", "hand", "to hand", "error")
-        rows.append([name, *(f"{rates[k]:,.2g}" if k in rates else "" for k in order)])
+        rows.append([name, *(short(rates[k]) if k in rates else "" for k in order)])
         print(*rows[-1], sep="  ", flush=True)
     below = f"Geometric mean of the ratios to PyMC's own steps: {np.exp(np.mean(logs)):.3g}."
     print(below)
     if path:
-        write_table(path, header, rows, [], ["sklsb/pymc", "sklsb/_kernels/elimination"], below)
+        write_table(
+            path, header, rows, [], ["sklsb/pymc", "sklsb/_kernels/elimination/sums.py"], below
+        )
 
 
 if __name__ == "__main__":
