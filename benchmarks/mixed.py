@@ -5,7 +5,7 @@ without compiling): by NUTS with `sklsb.pymc.DiscreteStep`, in turns and with th
 summed out (`with_nuts`, where that is possible), by NUTS with PyMC's own discrete steps, and by
 NUTS on the model with the discrete variables summed out by hand, where somebody would do that.
 Each way has four chains, whose draws and CPU seconds are pooled; half of the steps are for tuning,
-and their time counts. Chains have 2,000 steps, and fewer where PyMC's own steps take more than
+and their time counts. Chains have 2,000 steps (indicators: 4,000), and fewer where PyMC's own steps take more than
 half a minute for them. The last column is the standard error of the ratio to these in per cent, from
 differences between chains. Needs PyMC, and a quarter of an hour.
 
@@ -416,10 +416,10 @@ def main(names, path=None):
         found = {"own": rate(make(), "own", n_own, parameters)}
         for how in ("in turns", "with_nuts"):
             with contextlib.suppress(ValueError):  # sites that depend on each other
-                found[how] = rate(make(), how, N_DRAWS, parameters)
+                found[how] = rate(make(), how, max(N_DRAWS, n_own), parameters)
         best = max((found[how] for how in found if how != "own"), key=lambda one: one[0])
         if marginal:
-            found["hand"] = rate(marginal(), "alone", N_DRAWS, parameters)
+            found["hand"] = rate(marginal(), "alone", max(N_DRAWS, n_own), parameters)
         rates = {how: one for how, (one, _) in found.items()}
         rates["ratio"] = best[0] / rates["own"]
         if marginal:
