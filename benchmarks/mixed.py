@@ -1,37 +1,42 @@
 """Models of PyMC with continuous and discrete variables: what an hour of each way gives.
 
-Effective draws of the continuous parameters per CPU second (the least of all parameters, by ArviZ;
-one chain, with tuning, without compiling): by NUTS with `sklsb.pymc.DiscreteStep`, in turns and
-with the discrete variables summed out (`with_nuts`, where that is possible), by NUTS with PyMC's
-own discrete steps, and by NUTS on the model with the discrete variables summed out by hand, where
-somebody would do that. PyMC's own steps get few draws where they are slow, so their numbers are
-rough there. Needs PyMC.
+Effective draws of the continuous parameters per CPU second (the least of all parameters, by ArviZ,
+without compiling): by NUTS with `sklsb.pymc.DiscreteStep`, in turns and with the discrete variables
+summed out (`with_nuts`, where that is possible), by NUTS with PyMC's own discrete steps, and by
+NUTS on the model with the discrete variables summed out by hand, where somebody would do that.
+Each way has four chains (indicators: 16), whose draws and CPU seconds are pooled; half of the steps
+are for tuning, and their time counts. Chains have 2,000 steps, and fewer where PyMC's own steps
+take more than half a minute for them. The last column is the standard error of the ratio to these
+in per cent, from differences between chains. Needs PyMC, and a quarter of an hour.
 
-    python benchmarks/mixed.py [name ...]
+    python benchmarks/mixed.py [--table FILE] [name ...]
 
-Simulation-based calibration: parameters and data are drawn from six small models 1,000 times, and
-the rank of the parameters among draws of the chain, which starts at them, must be uniform. NUTS is
-tuned on the first data; 9 draws, 15 steps apart. Some minutes.
+Simulation-based calibration, of both ways: parameters and data are drawn from six small models
+1,000 times, and the rank of the parameters among draws of the chain, which starts at them, must be
+uniform. NUTS is tuned on the first data; 9 draws, 15 steps apart. A quarter of an hour.
 
     python benchmarks/mixed.py calibration [ranks]
 """
 
+import contextlib
 import logging
 import sys
 import time
 import warnings
+from itertools import product
 
 import arviz
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from record import write_table
 from scipy import stats
 
 from sklsb.pymc import DiscreteStep
 
 ordered = pm.distributions.transforms.ordered
-N_DRAWS, N_TUNE = 1000, 1000
+N_DRAWS, N_CHAINS = 1000, 4
 
 
 def mixture(n, marginal=False):
@@ -169,24 +174,24 @@ def capture(n=200, occasions=5):
     return model
 
 
-# The model, with the discrete variables summed out (None where nobody would), the draws of PyMC's
-# own steps, and the parameters looked at (None: all).
+# The model, with the discrete variables summed out (None where nobody would), the draws of a chain
+# of PyMC's own steps, and the parameters looked at (None: all).
 CASES = {
-    "mixture, n = 300": (lambda: mixture(300), lambda: mixture(300, True), 150, None),
-    "mixture, n = 2,000": (lambda: mixture(2000), lambda: mixture(2000, True), 40, None),
-    "occupancy, n = 300": (lambda: occupancy(300), lambda: occupancy(300, True), 300, None),
-    "occupancy, n = 2,000": (lambda: occupancy(2000), lambda: occupancy(2000, True), 60, None),
+    "mixture, n = 300": (lambda: mixture(300), lambda: mixture(300, True), 250, None),
+    "mixture, n = 2,000": (lambda: mixture(2000), lambda: mixture(2000, True), 100, None),
+    "occupancy, n = 300": (lambda: occupancy(300), lambda: occupancy(300, True), 400, None),
+    "occupancy, n = 2,000": (lambda: occupancy(2000), lambda: occupancy(2000, True), 80, None),
     "change point": (change_point, lambda: change_point(True), 1000, None),
     "hidden Markov, n = 300": (
         lambda: hidden_markov(300),
         lambda: hidden_markov(300, True),
-        300,
+        1000,
         None,
     ),
     "indicators, p = 30": (indicators, None, 1000, ["beta", "sd"]),
-    "crowd labels": (crowd, lambda: crowd(True), 150, None),
-    "dynamic occupancy": (dynamic_occupancy, None, 150, None),
-    "capture-recapture": (capture, None, 300, ["omega", "mean", "sd"]),
+    "crowd labels": (crowd, lambda: crowd(True), 250, None),
+    "dynamic occupancy": (dynamic_occupancy, None, 120, None),
+    "capture-recapture": (capture, None, 500, ["omega", "mean", "sd"]),
 }
 
 
@@ -194,9 +199,14 @@ def discrete(model):
     return [rv for rv in model.free_RVs if rv.dtype.startswith("int")]
 
 
-def rate(model, how, n_draws, n_tune, names):
-    """Return effective draws per CPU second, of the parameter that has the fewest."""
-    block, times = discrete(model), []
+def rate(model, how, n_draws, names, n_chains):
+    """Return effective draws per CPU second, of the parameter that has the fewest, and by chain."""
+    block, times = discrete(model), np.zeros((n_chains, 2))
+
+    def clock(trace, draw):
+        now = time.process_time()
+        times[draw.chain] = times[draw.chain, 0] or now, now
+
     with model:
         others = [rv for rv in model.free_RVs if rv not in block]
         step = [] if how == "with_nuts" else [pm.NUTS(others)]
@@ -217,68 +227,73 @@ def rate(model, how, n_draws, n_tune, names):
             step.append(DiscreteStep(block))
         trace = pm.sample(
             n_draws,
-            tune=n_tune,
-            chains=1,
+            tune=n_draws,
+            chains=n_chains,
             cores=1,
             step=step,
             progressbar=False,
             random_seed=1,
             compute_convergence_checks=False,
-            callback=lambda trace, draw: times.append(time.process_time()),
+            callback=clock,
         )
     posterior = trace.posterior.dataset[names or [rv.name for rv in others]]
-    ess = min(float(one.min()) for one in arviz.ess(posterior).data_vars.values())
-    return ess / (times[-1] - times[0])
+
+    def least(draws):
+        return min(float(one.min()) for one in arviz.ess(draws).data_vars.values())
+
+    took = np.ptp(times, axis=1)
+    each = [least(posterior.isel(chain=[c])) for c in range(n_chains)] / took
+    return least(posterior) / took.sum(), each
 
 
 def draw_mixture(rng, n=15):
     w, mu = rng.beta(2, 2), rng.normal([-2, 2], 1)
     z = rng.binomial(1, w, n)
-    return {"w": w, "mu": mu, "z": z}, rng.normal(mu[z], 1)
+    return {"w": w, "mu": mu, "z": z, "y": rng.normal(mu[z], 1)}
 
 
-def small_mixture(data, n=15):
+def small_mixture(n=15):
     w, mu = pm.Beta("w", 2, 2), pm.Normal("mu", [-2, 2], 1)
-    pm.Normal("y", mu[pm.Bernoulli("z", w, shape=n)], 1, observed=data)
+    pm.Normal("y", mu[pm.Bernoulli("z", w, shape=n)], 1)
 
 
 def draw_occupancy(rng, n=15, visits=3):
     psi, p = rng.beta(2, 2, 2)
     z = rng.binomial(1, psi, n)
-    return {"psi": psi, "p": p, "z": z}, rng.binomial(visits, p * z)
+    return {"psi": psi, "p": p, "z": z, "y": rng.binomial(visits, np.where(z, p, 0.05))}
 
 
-def small_occupancy(data, n=15, visits=3):
+def small_occupancy(n=15, visits=3):
     psi, p = pm.Beta("psi", 2, 2), pm.Beta("p", 2, 2)
-    pm.Binomial("y", visits, p * pm.Bernoulli("z", psi, shape=n), observed=data)
+    pm.Binomial("y", visits, pt.switch(pm.Bernoulli("z", psi, shape=n), p, 0.05))
 
 
-def draw_change_point(rng, years=20):
+def draw_change_point(rng, years=15):
     early, late = rng.exponential(size=2)
     at = rng.integers(0, years + 1)
     y = rng.poisson(np.where(np.arange(years) < at, early, late))
-    return {"early": early, "late": late, "at": at}, y
+    return {"early": early, "late": late, "at": at, "y": y}
 
 
-def small_change_point(data, years=20):
+def small_change_point(years=15):
     early, late = pm.Exponential("early", 1), pm.Exponential("late", 1)
     at = pm.DiscreteUniform("at", 0, years)
-    pm.Poisson("y", pt.switch(np.arange(years) < at, early, late), observed=data)
+    pm.Poisson("y", pt.switch(np.arange(years) < at, early, late))
 
 
 def draw_hidden_markov(rng, n=12):
     stay, mu, z = rng.beta(4, 2, 2), rng.normal([-1, 1], 1), [rng.integers(2)]
     for _ in range(n - 1):
         z.append(z[-1] if rng.random() < stay[z[-1]] else 1 - z[-1])
-    return {"stay": stay, "mu": mu, "z": np.array(z)}, rng.normal(mu[z], 1)
+    return {"stay": stay, "mu": mu, "z": np.array(z), "y": rng.normal(mu[z], 1)}
 
 
-def small_hidden_markov(data, n=12):
+def small_hidden_markov(n=12):
     stay, mu = pm.Beta("stay", 4, 2, shape=2), pm.Normal("mu", [-1, 1], 1)
     z = pm.Bernoulli("z", 0.5, shape=n)
     p = pt.stack([pt.stack([stay[0], 1 - stay[0]]), pt.stack([1 - stay[1], stay[1]])])
     pm.Potential("moves", pt.log(p[z[:-1], z[1:]]).sum())
-    pm.Normal("y", mu[z], 1, observed=data)
+    pm.Normal("y", mu[z], 1)
 
 
 DESIGN = np.random.default_rng(8).normal(size=(12, 4))
@@ -286,26 +301,26 @@ DESIGN = np.random.default_rng(8).normal(size=(12, 4))
 
 def draw_indicators(rng):
     g, beta = rng.binomial(1, 0.4, 4), rng.normal(size=4)
-    return {"g": g, "beta": beta}, rng.normal(DESIGN @ (g * beta), 1)
+    return {"g": g, "beta": beta, "y": rng.normal(DESIGN @ (g * beta), 1)}
 
 
-def small_indicators(data):
+def small_indicators():
     g, beta = pm.Bernoulli("g", 0.4, shape=4), pm.Normal("beta", 0, 1, shape=4)
-    pm.Normal("y", pt.as_tensor(DESIGN) @ (g * beta), 1, observed=data)
+    pm.Normal("y", pt.as_tensor(DESIGN) @ (g * beta), 1)
 
 
 def draw_crowd(rng, items=12, workers=3):
     share, hit, false = rng.beta(2, 2), rng.beta(4, 2, workers), rng.beta(2, 4, workers)
     z = rng.binomial(1, share, items)
     y = rng.binomial(1, np.where(z[:, None], hit, false))
-    return {"share": share, "hit": hit, "false": false, "z": z}, y
+    return {"share": share, "hit": hit, "false": false, "z": z, "y": y}
 
 
-def small_crowd(data, items=12, workers=3):
+def small_crowd(items=12, workers=3):
     share = pm.Beta("share", 2, 2)
     hit, false = pm.Beta("hit", 4, 2, shape=workers), pm.Beta("false", 2, 4, shape=workers)
     z = pm.Bernoulli("z", share, shape=items)
-    pm.Bernoulli("y", pt.switch(z[:, None], hit, false), observed=data)
+    pm.Bernoulli("y", pt.switch(z[:, None], hit, false))
 
 
 CALIBRATED = {
@@ -332,37 +347,39 @@ def values_of(model, truth):
     return point
 
 
-def ranks(make, draw, n_ranks, n_draws=9, thin=15, n_tune=500, seed=0):
-    """Return ranks of all elements of all variables, shape (n_ranks, elements), and their names."""
+def ranks(make, draw, n_ranks, summed, n_draws=9, thin=15, n_tune=500, seed=0):
+    """Return ranks of continuous parameters, shape (n_ranks, elements), and their names.
+
+    Data are a variable of the model that no step moves: so all are drawn by the same functions.
+    """
     rng, found = np.random.default_rng(seed), []
     with pm.Model() as model:
-        make(pm.Data("data", draw(rng)[1]))
-        block = discrete(model)
-        steps = [pm.NUTS([rv for rv in model.free_RVs if rv not in block]), DiscreteStep(block)]
+        make()
+        free = [rv for rv in model.free_RVs if rv.name != "y"]
+        others = [rv for rv in free if not rv.dtype.startswith("int")]
+        block = [rv for rv in free if rv not in others]
+        if summed:
+            point = values_of(model, draw(rng))
+            steps = DiscreteStep(block).with_nuts(others, initial_point=point).methods
+        else:
+            steps = [pm.NUTS(others), DiscreteStep(block)]
     for turn in range(n_ranks + 1):
-        truth, data = draw(rng)
-        model.set_data("data", data)
-        point = start = values_of(model, truth)
+        point = start = values_of(model, draw(rng))
         steps[1].setup_chain(rng, 0, 1)
         if turn == 0:
             steps[0].setup_chain(rng, n_tune, 1)
-        below = {name: np.zeros(x.shape) for name, x in start.items()}
+        below = {model.rvs_to_values[rv].name: 0 for rv in others}
         for i in range(n_draws * thin if turn else n_tune):
             for step in steps:
                 point, _ = step.step(point)
             if i % thin == thin - 1:
-                for name, x in point.items():  # ties are broken by chance
-                    ties = (x == start[name]) * (rng.random(x.shape) < 0.5)
-                    below[name] += (x < start[name]) + ties
+                for name in below:
+                    below[name] += point[name] < start[name]
         if turn:
-            found.append(np.concatenate([x.ravel() for x in below.values()]))
+            found.append(np.concatenate([np.ravel(x) for x in below.values()]))
         else:
             steps[0].stop_tuning()
-    names = [name for name, x in below.items() for _ in range(x.size)]
-    continuous = np.array([np.dtype(model[n].dtype).kind == "f" for n in map(bare, names)])
-    return np.array(found, int)[:, continuous], [
-        n for n, c in zip(names, continuous, strict=True) if c
-    ]
+    return np.array(found), [name for name, x in below.items() for _ in range(np.size(x))]
 
 
 def bare(name):
@@ -372,44 +389,59 @@ def bare(name):
 def calibration(n_ranks):
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    for name, (make, draw) in CALIBRATED.items():
+    for (name, (make, draw)), summed in product(CALIBRATED.items(), (False, True)):
         start = time.process_time()
-        found, names = ranks(make, draw, n_ranks)
+        found, names = ranks(make, draw, n_ranks, summed)
         p = [stats.chisquare(np.bincount(one, minlength=10)).pvalue for one in found.T]
         took = time.process_time() - start
         each = ", ".join(f"{bare(n)} {q:.3f}" for n, q in zip(names, p, strict=True))
-        print(f"{name:15}{took:7.0f} s  least p {min(p):.4f} of {len(p)}: {each}", flush=True)
+        how = "with_nuts" if summed else "in turns"
+        print(
+            f"{name:15}{how:10}{took:5.0f} s  least p {min(p):.4f} of {len(p)}: {each}", flush=True
+        )
 
 
-def main(names):
+def short(x):
+    """Write two digits."""
+    return f"{float(f'{x:.2g}'):,.12g}"
+
+
+def main(names, path=None):
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    logs = []
-    print(f"{'model':24}{'in turns':>9}{'with_nuts':>10}{'PyMC':>9}{'by hand':>9}{'ratios':>9}")
+    header = ["model", "in turns", "with_nuts", "PyMC's", "ratio", "summed out", "ratio", "+-, %"]
+    rows, logs = [], []
     for name in names or CASES:
         make, marginal, n_own, parameters = CASES[name]
-        best = ours = rate(make(), "in turns", N_DRAWS, N_TUNE, parameters)
-        line = f"{name:24}{ours:9.3g}"
-        try:
-            summed = rate(make(), "with_nuts", N_DRAWS, N_TUNE, parameters)
-            best = max(best, summed)
-            line += f"{summed:10.3g}"
-        except ValueError:  # sites that depend on each other
-            line += f"{'':10}"
-        own = rate(make(), "own", n_own, n_own, parameters)
-        line += f"{own:9.3g}"
+        n_chains = N_CHAINS if name != "indicators, p = 30" else 4 * N_CHAINS  # some get stuck
+        found = {"own": rate(make(), "own", n_own, parameters, n_chains)}
+        for how in ("in turns", "with_nuts"):
+            with contextlib.suppress(ValueError):  # sites that depend on each other
+                found[how] = rate(make(), how, N_DRAWS, parameters, n_chains)
+        best = max((found[how] for how in found if how != "own"), key=lambda one: one[0])
         if marginal:
-            by_hand = rate(marginal(), "alone", N_DRAWS, N_TUNE, parameters)
-            line += f"{by_hand:9.3g}{best / own:9.3g}{best / by_hand:9.3g}"
-        else:
-            line += f"{'':9}{best / own:9.3g}"
-        logs.append(np.log(best / own))
-        print(line, flush=True)
-    print(f"geometric mean of the better / PyMC: {np.exp(np.mean(logs)):.3g}")
+            found["hand"] = rate(marginal(), "alone", N_DRAWS, parameters, n_chains)
+        rates = {how: one for how, (one, _) in found.items()}
+        rates["ratio"] = best[0] / rates["own"]
+        if marginal:
+            rates["to hand"] = best[0] / rates["hand"]
+        sd = [np.log(each).std(ddof=1) for _, each in (best, found["own"])]
+        rates["error"] = 100 * np.hypot(*sd) / np.sqrt(n_chains)
+        logs.append(np.log(rates["ratio"]))
+        order = ("in turns", "with_nuts", "own", "ratio", "hand", "to hand", "error")
+        rows.append([name, *(short(rates[k]) if k in rates else "" for k in order)])
+        print(*rows[-1], sep="  ", flush=True)
+    below = f"Geometric mean of the ratios to PyMC's own steps: {np.exp(np.mean(logs)):.3g}."
+    print(below)
+    if path:
+        write_table(
+            path, header, rows, [], ["sklsb/pymc", "sklsb/_kernels/elimination/sums.py"], below
+        )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["calibration"]:
         calibration(int((sys.argv[2:] or [1000])[0]))
     else:
-        main(sys.argv[1:])
+        table = sys.argv[2] if sys.argv[1:2] == ["--table"] else None
+        main(sys.argv[3:] if table else sys.argv[1:], table)

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from sklsb import exact, from_pymc
+from sklsb._kernels.elimination.sums import log_sums
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 
 pm = pytest.importorskip("pymc", reason="PyMC is optional, and needs Python 3.12 or later")
@@ -1096,6 +1097,71 @@ def check_random_model(monkeypatch, seed):
         return
     matrix = transition_matrix(monkeypatch, step, point, states[possible])
     np.testing.assert_allclose(p[possible] @ matrix, p[possible], rtol=0, atol=1e-12)
+
+
+def check_sum(model):
+    """The sum over the block, and draws beside it, are those of enumeration, or an error says why.
+
+    Return whether there is a sum.
+    """
+    step, point = DiscreteStep(model=model), model.initial_point()
+    block, variables = step._block, model.continuous_value_vars
+    with warnings.catch_warnings(record=True) as told:
+        warnings.filterwarnings("always", "The gradient of log p", SamplerWarning)
+        try:
+            nuts, _ = step.with_nuts().methods
+            steps(step, point, 20)
+        except ValueError as error:
+            if "with_nuts needs sites" in str(error) or "did not show before" in str(error):
+                return False
+            raise
+    whole, f, log_p = step._whole, nuts._logp_dlogp_func, model.compile_logp(mode=PLAIN)
+    order, axes, stride, start, message, first_message = whole._way_back
+    (parts, starts, first), differences = whole._arrays, []
+    for _ in range(3):
+        for v in variables:
+            point[v.name] = RNG.normal(size=point[v.name].shape)
+        states, p = law(model, step, point)
+        with np.errstate(all="ignore"):
+            logs = np.array([log_p(block.put(x, point)) for x in states])
+        total = np.logaddexp.reduce(logs[~np.isnan(logs)])
+        at = DictToArrayBijection.map({v.name: point[v.name] for v in variables})
+        differences.append(f(at)[0] - total)
+        numbers = whole._numbers(*block.given(point))
+        numbers[np.isnan(numbers)] = -np.inf
+        every, share = np.append(numbers, np.empty(first.size - 1)), np.empty(starts.size - 1)
+        log_sums(every, parts, starts, first, share, np.empty(0))
+        found = np.ones(len(states))
+        for x, i in zip((states - block.low)[:, whole.sites], range(len(states)), strict=True):
+            for b in range(order.size):
+                own = slice(start[b], start[b + 1])
+                m = message[first_message[b] + x[axes[own]] @ stride[own]]
+                terms = slice(first[m], first[m + 1]) if m >= 0 else slice(0)
+                found[i] *= share[terms] @ (whole._value[terms] == x[order[b]])
+        np.testing.assert_allclose(found, p, rtol=0, atol=1e-12)
+    assert np.abs(differences).max() < 1e-9 or (told and np.isnan(differences).all())
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_couplings_are_summed_or_refused(name):
+    model = with_coupling(name)
+    with model:
+        pm.Potential("tilt", pm.Normal("a") * model["z"])
+    check_sum(model)
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_sums_of_random_models(seed):
+    assert check_sum(random_model(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5, 205))
+def test_sums_of_many_random_models(seed):
+    check_sum(random_model(seed))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -176,6 +176,13 @@ MUTANTS = {
         check_sums,
         ".",
     ),
+    "sums that never have slopes": Mutant(
+        "_kernels/elimination/sums.py",
+        "    if slope.size == 0:\n",
+        "    if slope.size >= 0:\n",
+        check_gradient,
+        ".",
+    ),
     "draws of the block that take the first value more often": Mutant(
         "_kernels/elimination/sums.py",
         "left >= share[t]",

@@ -180,7 +180,7 @@ class Whole(Move):
         numbers[np.isnan(numbers)] = -np.inf
         every = np.concatenate([numbers, np.empty(first.size - 1)])
         share, u = np.empty(start.size - 1), rng.random(self.sites.size)
-        log_sums(every, parts, start, first, share, np.zeros(every.size))
+        log_sums(every, parts, start, first, share, np.empty(0))
         if every[-1] == -np.inf:
             return x
         state = np.empty(self.sites.size, np.int64)
@@ -212,6 +212,6 @@ def log_sum(
         ravel_inputs=True,
         on_unused_input="ignore",
     )
-    f.trust_input = True
+    f._pytensor_function.trust_input = True
     f.set_extra_values(point)
     return f

@@ -13,7 +13,8 @@ def log_sums(numbers, parts, start, first, share, slope):
 
     A message is the logarithm of the sum of the exponentials of terms ``first[m]`` to
     ``first[m + 1]``, and term t the sum of the numbers at ``parts[start[t]:start[t + 1]]``, where
-    earlier messages may be. ``share`` is scratch for terms, and ``slope`` 0.
+    earlier messages may be. ``share`` is scratch for terms, and ``slope`` 0, or empty if it is not
+    needed.
     """
     n = first.size - 1
     known = numbers.size - n
@@ -32,6 +33,8 @@ def log_sums(numbers, parts, start, first, share, slope):
         for t in range(first[m], first[m + 1]):
             share[t] = share[t] / whole if whole != 0.0 else 0.0
         numbers[known + m] = shift + math.log(whole)
+    if slope.size == 0:
+        return
     slope[known + n - 1] = 1.0
     for m in range(n - 1, -1, -1):
         whole = slope[known + m]
