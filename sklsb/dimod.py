@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import evenly, flat_states, to_dimod
 from sklsb.exact.elimination.answers import is_affordable
@@ -206,7 +206,7 @@ def _network(dqm: Any, beta: float, any_beta: bool) -> tuple[MarkovNetwork, floa
     With ``any_beta`` a smaller beta is taken if the user's is too large.
     """
     place = {v: i for i, v in enumerate(dqm.variables)}
-    terms: list[tuple[tuple[int, ...], NDArray[np.float64]]] = [
+    terms: list[tuple[tuple[int, ...], Array]] = [
         ((i,), np.asarray(dqm.get_linear(v), dtype=np.float64)) for v, i in place.items()
     ]
     for v, near in zip(place, dqm.adj.values(), strict=True):

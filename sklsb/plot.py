@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import xarray as xr
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._words import did_you_mean, named_by
 from sklsb.diagnostics.draws import as_draws, check_same_names, to_frame
 from sklsb.exact.prepared import Marginals
@@ -100,7 +100,7 @@ def _chosen(values: Mapping[Any, Sequence[Any]], state: Any) -> dict[Any, int]:
     return found
 
 
-def _shown(target: Target, names: Any, p: Any, state: Any) -> NDArray[np.int64]:
+def _shown(target: Target, names: Any, p: Any, state: Any) -> Ints:
     """Return the place of the value whose probability colours each node."""
     shown = np.array([*map(_main, names)], dtype=np.int64)
     if len({own[k] for own, k in zip(names, shown, strict=True)}) > 1:
@@ -305,7 +305,7 @@ def _layers(made: Any) -> Any:
     return {v: (x[v], -layer[v]) for v in made}
 
 
-def _in_points(places: Any, extent: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _in_points(places: Any, extent: Any) -> tuple[Array, Array]:
     """Return about where nodes will be in axes of this size, and how the closest are apart."""
     at = np.array([places[i] for i in range(len(places))], dtype=np.float64).reshape(-1, 2)
     span = np.ptp(at, axis=0) if len(at) else np.ones(2)
@@ -316,7 +316,7 @@ def _in_points(places: Any, extent: Any) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _arrow(
-    ax: Any, places: Any, at: NDArray[np.float64], edge: tuple[int, int], size: float, **style: Any
+    ax: Any, places: Any, at: Array, edge: tuple[int, int], size: float, **style: Any
 ) -> None:
     """Draw an arrow, bent if it would run through other nodes."""
     from matplotlib.patches import FancyArrowPatch
@@ -434,7 +434,7 @@ def marginals(
     return ax
 
 
-def _series(draws: xr.Dataset, name: str) -> NDArray[np.float64]:
+def _series(draws: xr.Dataset, name: str) -> Array:
     """Return numbers of shape (n_chains, n_draws)."""
     found = as_draws(draws) if draws.sizes else draws
     if name not in found.variables or {*found[name].dims} != {"chain", "draw"}:

@@ -26,14 +26,24 @@ def git(*given):
     return None if done.returncode else done.stdout
 
 
-def normal(code):
-    """Python code without comments, docstrings and format, which change no figure."""
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
+class Types(ast.NodeTransformer):
+    """Takes away docstrings, annotations, and names of types of arrays."""
+
+    def visit(self, node):
+        self.generic_visit(node)
         holds = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if holds and ast.get_docstring(node) is not None:
             del node.body[0]
-    return ast.dump(tree)
+        for name in {"annotation", "returns"} & {*node._fields}:
+            setattr(node, name, ast.Constant(None))
+        of_arrays = isinstance(node, ast.Assign) and "NDArray" in ast.dump(node.value)
+        of_arrays |= getattr(node, "module", None) in ("numpy.typing", "sklsb._system.arrays")
+        return None if of_arrays else node
+
+
+def normal(code):
+    """Python code without what changes no figure: comments, docstrings, format and types."""
+    return ast.dump(Types().visit(ast.parse(code)))
 
 
 def differ(name, before, now):

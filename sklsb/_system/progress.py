@@ -19,9 +19,8 @@ from typing import Any, Self
 
 import numpy as np
 from numba.core import event
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from sklsb._system.arrays import Array
 
 # Seconds between two versions of a bar; before the first line in a file, and between later ones.
 _PAUSE, _FIRST_PAUSE, _LATER_PAUSE = 0.1, 2.0, 10.0

@@ -9,11 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-Array = NDArray[np.float64]
+from sklsb._system.arrays import Array
 
 
 def softplus(x: Array) -> Array:

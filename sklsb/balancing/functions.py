@@ -11,13 +11,13 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 
 from sklsb._kernels.numeric import Table
+from sklsb._system.arrays import Array
 from sklsb.balancing.curves import MLP, SLOPES, softplus
 
-Array = NDArray[np.float64]
 _LAST_KNOT = 32.0
 
 

@@ -44,7 +44,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
@@ -53,6 +52,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import OBJECTIVES as OBJECTIVES
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction, Tabulated
 from sklsb.ensembles.base import LearnableEnsemble
@@ -60,7 +60,6 @@ from sklsb.ensembles.streams import Streams
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 MIXING = ("flux", "global_flux")
 # Most blocks of the burn-in, of a function that may sample and of one that does not. Each ends
 # with an update, after which all moves are weighed anew: log-ratios that this may take.
@@ -196,7 +195,7 @@ class Learner:
         return True
 
 
-def _blocks(n: int, shortest: int, most: int, growing: bool) -> NDArray[np.int64]:
+def _blocks(n: int, shortest: int, most: int, growing: bool) -> Ints:
     n_blocks = min(-(-n // shortest), most)
     ends: Any = np.linspace(0, n, n_blocks + 1)
     if growing and n_blocks:
@@ -240,7 +239,7 @@ def n_stored(cost: int) -> int:
 class _Store:
     """States that the chains visit in the second half of the burn-in."""
 
-    def __init__(self, n_states: int, n_chains: int, lengths: NDArray[np.int64]):
+    def __init__(self, n_states: int, n_chains: int, lengths: Ints):
         first = int((2 * lengths.cumsum() <= lengths.sum()).sum())
         n_times = min(lengths.size - first, -(-n_states // n_chains))
         self.n_states = n_states

@@ -1,14 +1,14 @@
 """Log weights of moves: a balancing function, and factors by site."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.rules.balanced import PLAIN, Balanced
 from sklsb._kernels.rules.jump import Jump
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 # Factors by site are within this of each other's geometric mean, either way.
 MOST_FACTOR = 100.0
 # Most that factors of a user may differ by.

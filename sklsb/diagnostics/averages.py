@@ -6,9 +6,9 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.run import Sums, places_of
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import (
-    Array,
     ByValue,
     batch_errors,
     error_of,

@@ -8,10 +8,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
+from sklsb._system.arrays import Array, Ints
 from sklsb.diagnostics.draws import value_coords
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 T = TypeVar("T")
 # Probability of a false alarm for chains that agree, over all comparisons.
 CHANCE = 0.01
@@ -215,7 +215,7 @@ def error_of(p: Array, size: Array | float) -> Array:
         return np.asarray(np.minimum(0.5, np.sqrt((p * (1 - p) + _ADDED / size) / size)))
 
 
-def time_by_visits(p: Array, n: int, visits: NDArray[np.int64]) -> Array:
+def time_by_visits(p: Array, n: int, visits: Ints) -> Array:
     """Return how many of n draws are worth an independent one, by visits to a value.
 
     Exact for chains of two states. ``visits`` are the runs of draws that have the value, or of

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.warn import warn
 from sklsb.exceptions import SamplerWarning
 from sklsb.targets._checks import positive
@@ -83,9 +84,7 @@ def attrs_of(target: Target) -> dict[str, Any]:
     return {"target": repr(target)} | ({CALLED: called(target)} if called(target) else {})
 
 
-def marginals_dataset(
-    target: Target, p: NDArray[np.float64], mcse: NDArray[np.float64]
-) -> xr.Dataset:
+def marginals_dataset(target: Target, p: Array, mcse: Array) -> xr.Dataset:
     """Label marginals and their errors, both of shape (n_sites, n_values)."""
     dims, shape = (*target.dims, "state"), (*target.shape, len(target.values))
     found = {"p": (dims, p.reshape(shape)), "mcse": (dims, mcse.reshape(shape))}
@@ -209,7 +208,7 @@ def as_draws(found: xr.Dataset) -> xr.Dataset:
     return found.transpose("chain", "draw", *{"beta"} & {*found.dims}, ...)
 
 
-def evenly(n_all: int, n: int) -> NDArray[np.int64]:
+def evenly(n_all: int, n: int) -> Ints:
     """Return the places of n of n_all draws, at about equal distances; all if there are fewer."""
     return np.linspace(0, n_all - 1, min(n, n_all)).round().astype(np.int64)
 
@@ -412,7 +411,7 @@ def states_of(draws: xr.Dataset, target: Target) -> States:
     return states
 
 
-def _compare(states: States, log_prob: NDArray[np.float64], target: Target) -> None:
+def _compare(states: States, log_prob: Array, target: Target) -> None:
     """Warn of draws whose log p is another by this target, as after evidence."""
     at = evenly(states.shape[1], -(-_MOST_COMPARED // max(1, len(states))))
     then = log_prob[:, at].ravel()

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb._words import worded
 from sklsb.diagnostics.batches import batch_errors
@@ -18,7 +19,6 @@ from sklsb.targets._evidence import by_values, site_called, value_name
 from sklsb.targets._names import Names
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 Terms = list[tuple[tuple[int, ...], Array]]
 # Batches of each chain, at least.
 _BATCHES = 64

@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 import xarray as xr
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.diagnostics.batches import error_of, time_by_visits
 from sklsb.diagnostics.draws import check_order, marginals_dataset, states_of
 from sklsb.targets.base import Target
@@ -15,8 +15,6 @@ _BLOCK = 1 << 22
 LEAST_OFF, MOST_ERRORS = 0.01, 5.0
 # Fewest draws that may be worth an independent one: ArviZ takes no ESS above n log10(n).
 _FEWEST_WORTH = 0.1
-
-Array = NDArray[np.float64]
 
 
 def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
@@ -131,7 +129,7 @@ def _together(visit: Array) -> sp.csr_array:
     return sp.csr_array((np.ones(visit.size), (rows, np.arange(visit.size))))
 
 
-def _time_within(within: sp.csr_array, hit: NDArray[np.bool_], p: Array) -> Array:
+def _time_within(within: sp.csr_array, hit: Bools, p: Array) -> Array:
     """Return how many draws are worth an independent one, by sums over visits."""
     n_visits, n = within.shape
     if n_visits < 2:
@@ -141,8 +139,8 @@ def _time_within(within: sp.csr_array, hit: NDArray[np.bool_], p: Array) -> Arra
 
 
 def _errors(
-    hit: NDArray[np.bool_],
-    unknown: NDArray[np.bool_],
+    hit: Bools,
+    unknown: Bools,
     within: sp.csr_array | None,
     exact: Array | None,
 ) -> Array:
@@ -168,7 +166,7 @@ def _errors(
     return errors
 
 
-def _may_be_wrong(hit: NDArray[np.bool_], p: Array, exact: Array) -> NDArray[np.bool_]:
+def _may_be_wrong(hit: Bools, p: Array, exact: Array) -> Bools:
     """Whether means of indicators are wrong by the least errors that they may have.
 
     Errors by visits alone are no larger, and take no time.
@@ -178,7 +176,7 @@ def _may_be_wrong(hit: NDArray[np.bool_], p: Array, exact: Array) -> NDArray[np.
     return np.asarray((off > LEAST_OFF) & (off > MOST_ERRORS * error_of(p, n / tau)))
 
 
-def _visits(hit: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _visits(hit: Bools) -> Ints:
     """Count the runs of True draws, or of False ones if these are fewer."""
     before, after = hit[:, :-1], hit[:, 1:]
     inside = hit[:, 0].sum(axis=0) + (after & ~before).sum(axis=(0, 1))

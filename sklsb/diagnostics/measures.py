@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import check_order
 from sklsb.diagnostics.tally import FEWEST_DRAWS
@@ -190,7 +191,7 @@ def _kernel_sum(x: NDArray[Any], y: NDArray[Any]) -> float:
     return total
 
 
-def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
+def autocorrelation(trace: ArrayLike, lags: int) -> Array:
     r"""Return the autocorrelation of each chain at lags 0 to ``lags``, by fast Fourier transform.
 
     .. math:: r_j = \frac{\sum_{t=1}^{n-j} (s_t - \bar s)(s_{t+j} - \bar s)}
@@ -220,7 +221,7 @@ def autocorrelation(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
     return np.where(constant, np.nan, sums / np.where(constant, 1.0, sums[..., :1]))
 
 
-def paper_ess(trace: ArrayLike, lags: int) -> NDArray[np.float64]:
+def paper_ess(trace: ArrayLike, lags: int) -> Array:
     r"""Return the effective sample size of Tables 2 and 3 of the LSB paper, for comparison only.
 
     .. math:: \frac{L + 1}{1 + 2 \sum_{j=1}^{L} r_j (1 - j/(L+1)) [r_j > 0.05]}

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sklsb.diagnostics.batches import Array, ByValue, batch_errors, marginal_errors
+from sklsb._system.arrays import Array
+from sklsb.diagnostics.batches import ByValue, batch_errors, marginal_errors
 from sklsb.targets.base import States, Target
 
 # Most variables whose pairs are summed.

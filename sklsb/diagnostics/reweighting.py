@@ -1,10 +1,10 @@
 """Means at any temperature from draws at several: the multiple-histogram method."""
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-Array = NDArray[np.float64]
+from sklsb._system.arrays import Array
+
 # Bins of log p for the weights of the levels: so many of equal width, and with equal draws.
 _BINS = 4096
 _MOST_STEPS, _TOLERANCE = 100, 1e-10

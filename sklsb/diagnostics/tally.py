@@ -15,6 +15,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import rankdata
 from scipy.stats import t as t_distribution
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.targets.base import States, Target
@@ -34,8 +35,6 @@ _FEWEST_VISITS = 4
 _LOOKS_PER_SWEEP = 4
 # Squares of a log p above 1e154 are infinite, and errors and sizes from them unknown.
 _beyond_floats = np.errstate(over="ignore", invalid="ignore")
-
-Array = NDArray[np.float64]
 
 
 class RareValue(NamedTuple):
@@ -237,7 +236,7 @@ class Tally:
             self._add_lp(lp[:, now], at)
             self.lp_sums.count(len(these))
 
-    def _counted(self, x: States) -> NDArray[np.int64]:
+    def _counted(self, x: States) -> Ints:
         if self.two_valued:
             low, high = self.values[:2].tolist()
             # Sums of so many values fit in their own type, where they add up fastest.
@@ -338,7 +337,7 @@ class Tally:
                 result.append(site)
         return result
 
-    def by_value(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def by_value(self) -> tuple[Ints, Ints]:
         """Return the variable and the index of the value that each count is of."""
         n_counts = self.counts.sums.shape[2]
         size = np.diff(self.first, append=n_counts)

@@ -12,19 +12,18 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.chains import Chains
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import NEVER, Drawing
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.state import ChainState
 from sklsb.ensembles.streams import Streams
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Transitions of the first segment, and seconds that later ones should take.
 FIRST_SEGMENT = 64
 _SEGMENT_SECONDS = 0.1
@@ -205,7 +204,7 @@ class ChainEnsemble(ABC):
         """Reset the mean acceptance."""
 
     @abstractmethod
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+    def add_evaluations(self, n: Ints) -> None:
         """Add evaluations of each chain that were made elsewhere."""
 
     def copy(self) -> Self:
@@ -264,7 +263,7 @@ class Streamed(ChainEnsemble):
         self.chains.acceptance[:] = 0.0
         self.chains.refusable[:] = 0
 
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+    def add_evaluations(self, n: Ints) -> None:
         self.chains.evaluations[:, 0] += n
 
 
@@ -320,9 +319,7 @@ class LearnableEnsemble(Streamed):
         """
 
     @abstractmethod
-    def flux(
-        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
-    ) -> tuple[float, Array, Array]:
+    def flux(self, rule: Balanced, sites: Ints, weight: Array) -> tuple[float, Array, Array]:
         """Return value, gradient and flows of `_kernels.objectives.flux`, averaged over chains."""
 
     def follow(self, acceptance: float, n_transitions: int) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels import objectives, run
 from sklsb._kernels._jit import distinguish, warn_if_uncached
@@ -15,7 +14,8 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing, Steps, Sums
-from sklsb.ensembles.base import Array, Counters, LearnableEnsemble, Out, Streamed
+from sklsb._system.arrays import Array, Ints
+from sklsb.ensembles.base import Counters, LearnableEnsemble, Out, Streamed
 from sklsb.ensembles.streams import MANY, Streams
 from sklsb.targets.base import States, Target
 
@@ -225,9 +225,7 @@ class BalancedEnsemble(Ensemble, LearnableEnsemble):
         self._over_chains(work)
         return float(values.mean()), gradients[:, 0].mean(axis=0), float(d_eta.mean())
 
-    def flux(
-        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
-    ) -> tuple[float, Array, Array]:
+    def flux(self, rule: Balanced, sites: Ints, weight: Array) -> tuple[float, Array, Array]:
         self.rule = rule
         n, k = len(self), rule.table.value.size
         out = (np.empty((n, 1, k)), np.empty(n), np.empty((n, sites.size)))

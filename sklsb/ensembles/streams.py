@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels.spread import spread
+from sklsb._system.arrays import Array, Ints
 
 if TYPE_CHECKING:
     from sklsb._kernels.facts import Choosing, Rule
@@ -59,7 +60,7 @@ def spawn(random_state: Any, n: int, first: int = 0) -> list[np.random.Generator
     return [_child(parent, _PACKAGE, c) for c in range(first, first + n)]
 
 
-def uniforms(rng: np.random.Generator, n: int, width: int) -> NDArray[np.float64]:
+def uniforms(rng: np.random.Generator, n: int, width: int) -> Array:
     """Draw the uniform numbers of n transitions that take ``width`` each; shape (n, width)."""
     if width < MANY:
         return rng.random((n, width))
@@ -125,11 +126,11 @@ class Streams:
         rngs = [rng for name, made in own if not name.startswith("redraw") for rng in made]
         return [(rng.bit_generator, rng.bit_generator.state) for rng in rngs]
 
-    def pairs(self, n: int) -> NDArray[np.float64]:
+    def pairs(self, n: int) -> Array:
         """Draw n pairs of uniform numbers for each chain; shape (n_chains, n, 2)."""
         return np.stack([rng.random((n, 2)) for rng in self.chain])
 
-    def numbers(self, rule: "Rule", c: int, n: int, spread: bool = False) -> NDArray[np.float64]:
+    def numbers(self, rule: "Rule", c: int, n: int, spread: bool = False) -> Array:
         """Draw the numbers of n transitions of chain c, one transition after another.
 
         Where a word makes those of a transition, to ``spread`` them is left to the kernel: then
@@ -150,9 +151,7 @@ class Streams:
         template[missing] = self.chain[c].random(int(missing.sum()))
         return template
 
-    def _template(
-        self, rule: "Rule", c: int, n: int, place: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _template(self, rule: "Rule", c: int, n: int, place: int) -> tuple[Array, Ints]:
         """Return coins, with NaN for numbers of the chain's stream, and numbers per transition."""
         facts = rule.facts
         if not facts.parts:

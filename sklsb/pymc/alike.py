@@ -15,10 +15,11 @@ from pytensor.tensor.rewriting.basic import topo_unconditional_constant_folding
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.type import TensorType
 
-from sklsb.pymc.graph import MOVES, TAKES, Labels
+from sklsb._system.arrays import Ints
+from sklsb.pymc.graph import MOVES, TAKES
 
 # A vector, or a constant one, and where in it each element of an array is.
-Alike = tuple[Any, Labels]
+Alike = tuple[Any, Ints]
 
 
 def once(terms: Sequence[Any]) -> list[Alike]:
@@ -53,14 +54,14 @@ def _whole(v: Any) -> Alike:
     return v.reshape((size,)), np.arange(size).reshape(v.type.shape)
 
 
-def _spread(vector: Any, at: Labels) -> Any:
+def _spread(vector: Any, at: Ints) -> Any:
     """Return the array of elements at some places."""
     if at.min() == at.max():
         return pt.alloc(vector[int(at.flat[0])], *at.shape)
     return vector[at]
 
 
-def _taken(vector: Any, at: Labels) -> Any:
+def _taken(vector: Any, at: Ints) -> Any:
     """Return the elements at some places of a vector."""
     size = vector.type.shape[0]
     if size == 1 or np.array_equal(at, np.arange(size)):

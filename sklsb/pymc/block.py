@@ -16,11 +16,10 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 from scipy.sparse import csr_array, vstack
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.pymc.graph import Reader, Sees, dependents, distinct, evaluated, pieces
 from sklsb.pymc.variables import FAR, dims_and_labels, ends, site_names
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Given = Sequence[NDArray[Any]]
 Point = Mapping[str, Any]
 
@@ -209,9 +208,9 @@ class Block:
 
     # ----------------------------------------------------------------- sums
 
-    def by_scope(self, outputs: Floats) -> Floats:
+    def by_scope(self, outputs: Array) -> Array:
         """Return the sums of the outputs that see the same sites."""
-        sums: Floats = np.bincount(self.scope_of, outputs, self.sets.shape[0]).astype(np.float64)
+        sums: Array = np.bincount(self.scope_of, outputs, self.sets.shape[0]).astype(np.float64)
         return sums
 
     def join(self, outputs: Ints) -> None:
@@ -224,7 +223,7 @@ class Block:
         of[outputs] = most[outputs]
         self._sees = distinct(Sees(of, vstack([self._sees.sets, self._sound.sets, every]).tocsr()))
 
-    def _probe(self, vague: NDArray[np.bool_], point: Point) -> None:
+    def _probe(self, vague: Bools, point: Point) -> None:
         """Find out which of the vague outputs change if a site does, at a few states."""
         rng = np.random.default_rng(0)
         seen = []

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
@@ -35,6 +34,8 @@ from pytensor.xtensor.basic import TensorFromXTensor
 from pytensor.xtensor.type import XTensorType
 from scipy.sparse import csr_array, eye_array, vstack
 
+from sklsb._system.arrays import Ints
+
 # So many values of an index that is not known, or products of a matrix, are looked at one by one.
 _MOST_PLACES, _MOST_PRODUCTS = 256, 1 << 22
 _NO_DEGREE = 1 << 20  # of what is no polynomial
@@ -51,8 +52,6 @@ MOVES = (  # the first input, as the others say
     SplitDims,
 )
 _SAME = (basic.TensorFromScalar, basic.ScalarFromTensor, TensorFromXTensor)
-
-Labels = NDArray[np.int64]
 
 # ----------------------------------------------------------------- terms
 
@@ -184,7 +183,7 @@ def _apart(v: Any, enters: set[Any], sized: set[Any], checks: dict[Any, None]) -
 class Sees(NamedTuple):
     """The integer of each element of an array, and the sites of each integer."""
 
-    of: Labels
+    of: Ints
     sets: Any  # a csr_array of booleans: a row for each integer, a column for each site
 
     @classmethod
@@ -195,7 +194,7 @@ class Sees(NamedTuple):
         one = (np.ones(sites.size, bool), (np.zeros(sites.size, int), sites))
         return cls(np.zeros(out, np.int64), csr_array(one, shape=(1, used.shape[1])))
 
-    def united(self, rows: Labels, integers: Labels, out: tuple[int, ...]) -> Sees:
+    def united(self, rows: Ints, integers: Ints, out: tuple[int, ...]) -> Sees:
         """Return what the elements of an array see, each made of integers, by pairs."""
         size, n = int(np.prod(out)), self.sets.shape[0]
         keys = np.unique(rows * n + integers)
@@ -273,7 +272,7 @@ class Reader:
         The names of these operations.
     """
 
-    def __init__(self, outputs: Any, sites: dict[Any, Labels], inputs: Any, point: Any):
+    def __init__(self, outputs: Any, sites: dict[Any, Ints], inputs: Any, point: Any):
         n = sum(of.size for of in sites.values())
         every = eye_array(n, dtype=bool, format="csr")
         self._found = {v: Sees(of, every) for v, of in sites.items()}

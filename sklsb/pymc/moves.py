@@ -11,8 +11,9 @@ import numpy as np
 
 from sklsb import exact
 from sklsb._kernels.elimination.tables import add_up, choose
+from sklsb._system.arrays import Array, Ints
 from sklsb.balancing import BalancingFunction, Barker, Max, Min, Sqrt
-from sklsb.pymc.block import Block, Floats, Given, Ints
+from sklsb.pymc.block import Block, Given
 from sklsb.pymc.numbers import Numbers
 from sklsb.pymc.tables import Tables, coloured
 from sklsb.targets._evidence import NoStateError
@@ -48,7 +49,7 @@ class Move(ABC):
     every = 1
     exact = False
     learns = True
-    learned: Floats = np.zeros(0)
+    learned: Array = np.zeros(0)
 
     @abstractmethod
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:
@@ -63,7 +64,7 @@ class Surprise(Exception):
         self.outputs = outputs
 
 
-def chosen(log_p: Floats, u: Floats, now: Ints) -> Ints:
+def chosen(log_p: Array, u: Array, now: Ints) -> Ints:
     """Return an index for each column, with probabilities exp(log_p), from uniform numbers.
 
     A column without a possible value keeps the present one.
@@ -84,13 +85,13 @@ class Colour:
         self.of_set = own
         self.own = own[block.scope_of]  # which of the sites each output sees; the last: none
 
-    def log_p(self, outputs: Floats) -> Floats:
+    def log_p(self, outputs: Array) -> Array:
         """Return log p of each site, but for a constant, from outputs at a state."""
         found = np.bincount(self.own, outputs, self.sites.size + 1)[:-1].astype(np.float64)
         found[np.isnan(found)] = -np.inf
         return found
 
-    def check(self, y: Ints, expected: Floats, given: Given) -> None:
+    def check(self, y: Ints, expected: Array, given: Given) -> None:
         """Raise `Surprise` unless the outputs at y are as expected."""
         found = self.block.log_p(y, *given)
         wrong = ~np.isclose(found, expected, rtol=1e-8, atol=1e-8, equal_nan=True)
@@ -252,7 +253,7 @@ class Slices(Move):
         s, w = colour.sites, self.learned[colour.sites]
         y, now = x.copy(), x[colour.sites]
 
-        def log_p(at: Floats) -> Floats:
+        def log_p(at: Array) -> Array:
             """Of all sites of the colour, at real numbers."""
             v = np.floor(at)
             y[s] = np.clip(v, low, high).astype(np.int64)
@@ -357,7 +358,7 @@ class Balanced(Move):
                 x, log_w = y, new
         return x
 
-    def _log_weights(self, x: Ints, given: Given, g: BalancingFunction) -> Floats:
+    def _log_weights(self, x: Ints, given: Given, g: BalancingFunction) -> Array:
         """Return log g of the ratio of p at each state one change away to that here."""
         here, ratios = self.block.total(x, *given), np.empty(self._site.size)
         low = self.block.low[self._site]

@@ -10,8 +10,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
+from sklsb._system.arrays import Ints
 from sklsb.pymc.alike import once
-from sklsb.pymc.block import Block, Given, Ints
+from sklsb.pymc.block import Block, Given
 
 
 class Numbers:

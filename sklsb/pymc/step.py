@@ -13,11 +13,12 @@ from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, St
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
+from sklsb._system.arrays import Ints
 from sklsb._system.warn import warn
 from sklsb._words import worded
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
-from sklsb.pymc.block import MOST_VALUES, SLICED, Block, Ints
+from sklsb.pymc.block import MOST_VALUES, SLICED, Block
 from sklsb.pymc.moves import Balanced, Colours, Elimination, Slices, Surprise
 from sklsb.pymc.numbers import impossible
 from sklsb.pymc.summed import Whole, log_sum

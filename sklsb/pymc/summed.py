@@ -15,10 +15,11 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_
 
 from sklsb._kernels import _jit
 from sklsb._kernels.elimination.sums import go_back, log_sums
+from sklsb._system.arrays import Ints
 from sklsb.exact.elimination.order import best_order
 from sklsb.exact.elimination.reduce import Factor, spread_over
 from sklsb.exact.elimination.schedule import cliques
-from sklsb.pymc.block import Block, Given, Ints, Point
+from sklsb.pymc.block import Block, Given, Point
 from sklsb.pymc.moves import Colours, Elimination, Move
 from sklsb.pymc.numbers import Numbers
 

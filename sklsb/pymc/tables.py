@@ -9,7 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from sklsb._kernels.elimination.tables import add_up
-from sklsb.pymc.block import Block, Floats, Given, Ints
+from sklsb._system.arrays import Array, Ints
+from sklsb.pymc.block import Block, Given
 from sklsb.targets._graphs import colors
 
 # Largest number of sites and of entries of a table.
@@ -110,7 +111,7 @@ class Tables:
         self._index = np.concatenate([*of_entry, _NONE])
         self._start = np.cumsum([0, *map(len, of_entry)])
 
-    def logs(self, x: Ints, given: Given) -> Floats:
+    def logs(self, x: Ints, given: Given) -> Array:
         """Return the logarithms of all entries, at a state of all other variables."""
         logs, y = np.empty(self.starts[-1]), x.copy()
         low = self.block.low[self.sites]
@@ -122,7 +123,7 @@ class Tables:
         return logs
 
 
-def whole(block: Block, given: Given) -> list[tuple[tuple[int, ...], Floats]] | None:
+def whole(block: Block, given: Given) -> list[tuple[tuple[int, ...], Array]] | None:
     """Return tables of logarithms that add up to all outputs, or None if that takes too many.
 
     Outputs that see more sites than a table has add up to pairs where they are polynomials of

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb._kernels.targets.function import only_result
+from sklsb._system.arrays import Ints
 from sklsb.pymc.variables import NEEDS_PYMC, dims_and_labels, ends, kind, site_names
 from sklsb.targets._checks import MOST_VALUES
 from sklsb.targets.function import FunctionTarget
@@ -24,8 +24,8 @@ class _Variable(NamedTuple):
     name: str
     dims: tuple[str, ...]
     labels: list[list[Any]]  # of each dim
-    lowest: NDArray[np.int64]
-    highest: NDArray[np.int64]
+    lowest: Ints
+    highest: Ints
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class _OfModel:
     n_sites: Any
 
     @property
-    def _lowest(self) -> NDArray[np.int64]:
+    def _lowest(self) -> Ints:
         return np.concatenate([v.lowest.ravel() for v in self._variables])
 
     def to_dataset(self, draws: xr.Dataset) -> xr.Dataset:

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sklsb._kernels.rules.layers import Layers
 from sklsb._kernels.tempering import anneal as kernels
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once
 from sklsb._system.warn import warn
 from sklsb._words import worded
@@ -25,7 +26,6 @@ from sklsb.samplers._tempering.paths import PathMaker, product_of
 from sklsb.targets._checks import n_threads, not_a_target
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Warn if the weights are worth a smaller share of the runs, or fewer of them.
 _FEWEST, _LEAST = 0.1, 3.0
 

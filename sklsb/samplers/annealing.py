@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb._kernels._jit import warn_if_uncached
 from sklsb._kernels.chains import NoPart
 from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.tempering import anneal as kernels
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb._system.warn import warn
@@ -31,7 +31,6 @@ from sklsb.targets._checks import not_a_target
 from sklsb.targets.base import States, Target
 from sklsb.trials.prices import MAX_MEMORY, MAX_WORK, OF_ENTRY
 
-Array = NDArray[np.float64]
 # Sweeps of the first, the longest and the timed descent.
 _SHORTEST, _LONGEST, _TRIAL = 64, 4096, 2
 # Random states, and states reached uphill, at which log-ratios are looked at.

@@ -5,10 +5,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.clusters import NEEDS, Bonds, SwendsenWang
+from sklsb._system.arrays import Bools
 from sklsb.samplers._run.fixed import FixedRule, FixedRuleBase, check_needs, free_sites
 from sklsb.targets.base import Target
 
@@ -141,7 +141,7 @@ def bonds_of(target: Target) -> Bonds:
     )
 
 
-def _between(couplings: sp.csr_array, free: NDArray[np.bool_]) -> sp.csr_array:
+def _between(couplings: sp.csr_array, free: Bools) -> sp.csr_array:
     """Return the couplings between free variables, in a matrix of the same shape."""
     pairs = couplings.tocoo()
     i, j = pairs.coords

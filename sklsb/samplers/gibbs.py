@@ -12,6 +12,7 @@ from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.chromatic import CHROMATIC_NEEDS, Chromatic
 from sklsb._kernels.rules.gibbs import RandomBlocks, Systematic
 from sklsb._kernels.rules.layers import NEEDS, Layers
+from sklsb._system.arrays import Ints
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.samplers._run.checks import check_count
 from sklsb.samplers._run.fixed import (
@@ -25,7 +26,7 @@ from sklsb.targets._graphs import colors
 from sklsb.targets.base import Target
 
 # A fit asks for the classes of a target several times: its sites by class, and where each starts.
-_Classes = tuple[NDArray[np.uint32], NDArray[np.int64]]
+_Classes = tuple[NDArray[np.uint32], Ints]
 _CLASSES: WeakKeyDictionary[Target, _Classes] = WeakKeyDictionary()
 SCANS = ("auto", "systematic", "chromatic", "layers", "random")
 # Average number of neighbours up to which variables are swept by colour.

@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._system.arrays import Bools
 from sklsb._system.memory import check_fits
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb.diagnostics.tally import RareValue, Tally
@@ -55,7 +56,7 @@ class _Done(NamedTuple):
 
     draws: xr.Dataset | None  # None if in a store
     x: NDArray[Any]
-    moved: NDArray[np.bool_]
+    moved: Bools
     evaluations: int
     n_transitions: int
     tally: Tally | None

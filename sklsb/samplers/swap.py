@@ -5,10 +5,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.swap import Swap
+from sklsb._system.arrays import Ints
 from sklsb.balancing.functions import FIXED, BalancingFunction, get_balancing
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams
@@ -200,7 +200,7 @@ def _check_counts(states: States, who: str, advice: str) -> None:
     )
 
 
-def _exchanged(target: Target, x: States, pair: NDArray[np.int64]) -> States:
+def _exchanged(target: Target, x: States, pair: Ints) -> States:
     """Return states with the values of a pair of variables exchanged, where both take them."""
     row = np.arange(len(x))
     values = x[row[:, None], pair]

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._words import worded
 from sklsb.diagnostics.stopping import StopRule
 from sklsb.samplers._run.base import BaseSampler
@@ -283,7 +284,7 @@ class ParallelTempering(Normalised, BaseSampler):
         return cast(Ladders, self.run_.ensemble)
 
     @property
-    def swap_acceptance_(self) -> NDArray[np.float64]:
+    def swap_acceptance_(self) -> Array:
         """Share of accepted swaps of each pair of levels."""
         return 1.0 - self._ladders.rejections
 
@@ -298,12 +299,12 @@ class ParallelTempering(Normalised, BaseSampler):
         return self._ladders.exchanged
 
     @property
-    def n_round_trips_(self) -> NDArray[np.int64]:
+    def n_round_trips_(self) -> Ints:
         """Round trips of the replicas of each ladder."""
         return self._ladders.trips
 
     @property
-    def n_visits_(self) -> NDArray[np.float64]:
+    def n_visits_(self) -> Array:
         """Number of independent visits to beta = 1 that the draws of each ladder are worth."""
         return self._ladders.worth
 

@@ -30,7 +30,7 @@ from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtrs
 
 from sklsb._kernels.selection.polya_gamma import draw_polya_gamma
-from sklsb.selection.problem import Array, Ints
+from sklsb._system.arrays import Array, Ints
 
 INTEGRATED = 0.5  # probability of the integrated update
 

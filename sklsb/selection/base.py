@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklsb._kernels.selection import state as places
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb._words import Worded
@@ -29,7 +30,7 @@ from sklsb.exceptions import (
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.chains import Chain
 from sklsb.selection.plots import Plots
-from sklsb.selection.problem import MOST_COLUMNS, Array, Inclusion, Ints, Problem
+from sklsb.selection.problem import MOST_COLUMNS, Inclusion, Problem
 from sklsb.selection.search import LONGEST, Search, estimate
 from sklsb.targets._checks import (
     beta_parameters,
@@ -367,7 +368,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
 
     # ------------------------------------------------------------- results
 
-    def _get_support_mask(self) -> NDArray[np.bool_]:
+    def _get_support_mask(self) -> Bools:
         return np.asarray(self.get_support())
 
     def get_support(self, indices: bool = False, threshold: float = 0.5) -> Any:

@@ -8,9 +8,10 @@ import numpy as np
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import Models, Rates, Sums, Window
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import Batches, Thinned
-from sklsb.selection.problem import Array, Ints, Problem, columns_between
+from sklsb.selection.problem import Problem, columns_between
 
 # Rows of the Gram matrix that a chain keeps: by number, and in bytes together.
 _SLOTS, _GRAM_BYTES = 1024, 1 << 25

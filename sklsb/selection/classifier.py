@@ -14,12 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 from threadpoolctl import threadpool_limits
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.base import BaseSpikeSlab
 from sklsb.selection.logistic import LogisticChain, LogisticProblem, logistic_problem, mode
-from sklsb.selection.problem import Array, Ints, as_dense
+from sklsb.selection.problem import as_dense
 from sklsb.selection.rows import Rows, counts_of, distinct_rows, whole_numbers
 from sklsb.selection.search import Search
 from sklsb.targets._checks import positive

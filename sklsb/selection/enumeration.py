@@ -3,13 +3,13 @@
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.state import Models
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.selection.chains import Chain
-from sklsb.selection.problem import Array, Ints, LinearProblem, log_p_of_models
+from sklsb.selection.problem import LinearProblem, log_p_of_models
 
 # Units and columns up to which models are enumerated: a burn-in visits more than 2^13.
 MOST_UNITS, MOST_COLUMNS = 13, 64
@@ -45,9 +45,7 @@ def fill(chains: list[Chain], problem: LinearProblem) -> None:
         chain.states.kept = [(units[i], 1.0) for i in drawn]
 
 
-def _all_models(
-    problem: LinearProblem, inside: NDArray[np.bool_]
-) -> tuple[Array, Array, Array, Array, Array]:
+def _all_models(problem: LinearProblem, inside: Bools) -> tuple[Array, Array, Array, Array, Array]:
     """Return log p of models, moments and signs of all their coefficients, and what they leave."""
     post, n = problem.posterior, len(inside)
     columns = inside[:, problem.unit_of]

@@ -14,18 +14,11 @@ from scipy.special import expit, logit, ndtr
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior, Sums, Window
+from sklsb._system.arrays import Array, Ints
 from sklsb.diagnostics.batches import Thinned
 from sklsb.selection.augmentation import Augmentation, Conditional, solve_lower
 from sklsb.selection.chains import Chain, Pace, Plan
-from sklsb.selection.problem import (
-    MOST_INCLUDED,
-    Array,
-    Inclusion,
-    Ints,
-    Problem,
-    as_dense,
-    most_included,
-)
+from sklsb.selection.problem import MOST_INCLUDED, Inclusion, Problem, as_dense, most_included
 from sklsb.selection.rows import Rows
 
 _MOST_DRAWS = 500  # of each chain, kept

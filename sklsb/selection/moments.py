@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sklsb.selection.problem import Array, Ints, LinearProblem, as_dense
+from sklsb._system.arrays import Array, Ints
+from sklsb.selection.problem import LinearProblem, as_dense
 
 
 @dataclass

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import betaln, logit
 from scipy.stats import t as student
 
 from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import check_fits
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Most columns of X; most included columns.
 MOST_COLUMNS, MOST_INCLUDED = 10**6, 256

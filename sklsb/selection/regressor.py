@@ -12,6 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from sklsb._kernels.selection import state as places
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import check_fits
 from sklsb.ensembles.streams import seed_sequence
 from sklsb.samplers._run.checks import check_count
@@ -19,8 +20,6 @@ from sklsb.selection.base import BaseSpikeSlab, Model
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
 from sklsb.selection.problem import (
-    Array,
-    Ints,
     LinearProblem,
     Prior,
     as_dense,

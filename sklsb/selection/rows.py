@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from sklsb.selection.problem import Array, Ints
+from sklsb._system.arrays import Array, Ints
 
 
 class Rows(NamedTuple):

@@ -7,18 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._kernels._jit import distinguish
 from sklsb._kernels.selection import state as names
 from sklsb._kernels.selection.state import Rates, Sums
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb.diagnostics.batches import CHANCE, Batches
 from sklsb.ensembles.streams import spawn
 from sklsb.selection.chains import Chain, Plan
 from sklsb.selection.enumeration import MOST_COLUMNS, MOST_UNITS, fill
-from sklsb.selection.problem import Array, Ints, LinearProblem, Problem
+from sklsb.selection.problem import LinearProblem, Problem
 from sklsb.selection.starts import Ridge, better_model, largest_of_path, ridge
 
 # Anchors and further units of a window that has not all of them.
@@ -39,7 +39,7 @@ class Estimate:
     share: Array
     mcse: Array
     by_chain: Array  # (n_chains, units)
-    disagree: NDArray[np.bool_]
+    disagree: Bools
 
 
 def estimate(batches: list[Batches]) -> Estimate:

@@ -13,7 +13,8 @@ from scipy.linalg.blas import dger
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lars_path_gram
 
-from sklsb.selection.problem import Array, Ints, Problem
+from sklsb._system.arrays import Array, Ints
+from sklsb.selection.problem import Problem
 
 # Most steps of the lasso path, and columns it considers.
 _PATH_STEPS, _PATH_COLUMNS = 60, 400

@@ -5,8 +5,9 @@ import sys
 
 import numpy as np
 
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import BalancingFunction, LearnableFunction
-from sklsb.testing._expect import EPS, Array, expect, expect_equal, expect_near
+from sklsb.testing._expect import EPS, expect, expect_equal, expect_near
 
 
 def check_balancing(function: BalancingFunction) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.targets.base import States
-
-Array = NDArray[np.float64]
 
 # Numbers at which a change of the outcome is first looked for.
 _GRID = np.concatenate([[0.0], (np.arange(24) + 0.5) / 24, [1.0 - 2.0**-53]])
@@ -19,7 +18,7 @@ _MOST_ADDED, _MOST_AGAIN = 24, 1000
 class Cells:
     """Boxes of uniform numbers with the same outcome, from each state."""
 
-    def __init__(self, starts: NDArray[np.int64], n_uniforms: int):
+    def __init__(self, starts: Ints, n_uniforms: int):
         self.start = starts
         self.mass = np.ones(starts.size)
         self.low, self.high = np.zeros((2, starts.size, n_uniforms))
@@ -77,12 +76,12 @@ class Outcomes:
         ends = rng.choice([0.0, 1.0 - 2.0**-53], size=size)
         self.later = np.where(rng.random(size) < 0.5, ends, rng.random(size))
 
-    def ends(self, start: NDArray[np.int64], numbers: Array) -> NDArray[np.int64]:
+    def ends(self, start: Ints, numbers: Array) -> Ints:
         """Return the states that transitions lead to."""
         there = self.step(self.x[start], numbers)
         return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64)
 
-    def __call__(self, cells: Cells, which: Any, at: int, u: Array) -> NDArray[np.int64]:
+    def __call__(self, cells: Cells, which: Any, at: int, u: Array) -> Ints:
         """Return outcomes of boxes with u as the next number, shape (n, continuations)."""
         last = at == cells.numbers.shape[1] - 1
         later = self.later[:1] if last else self.later
@@ -117,9 +116,7 @@ def edges_of(cells: Cells, at: int, outcomes: Outcomes) -> list[Array]:
     return [np.sort(np.array(edge)) for edge in edges]
 
 
-def matrix_by_bisection(
-    outcomes: Outcomes, possible: NDArray[np.bool_], what: str, most_rounds: int
-) -> Array:
+def matrix_by_bisection(outcomes: Outcomes, possible: Bools, what: str, most_rounds: int) -> Array:
     """Return the transition matrix; a chain stays in a state of probability zero.
 
     All numbers are divided into boxes with the same outcome, one number after another. If boxes are

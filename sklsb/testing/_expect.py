@@ -3,14 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import chi2
 
 from sklsb import exact
+from sklsb._system.arrays import Array
 from sklsb.targets.base import Target
 
-Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 FEWEST = 20.0  # to be counted alone
 

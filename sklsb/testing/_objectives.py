@@ -9,11 +9,12 @@ from sklsb._kernels import objectives
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY, Objective
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.balancing.weights import balanced
 from sklsb.exact.matrices import log_ratios, transitions
 from sklsb.targets.base import Target
-from sklsb.testing._expect import Array, expect_equal, expect_near
+from sklsb.testing._expect import expect_equal, expect_near
 from sklsb.testing._probe import Probe
 
 

@@ -9,9 +9,10 @@ from sklsb._kernels import run
 from sklsb._kernels.chains import arrays_of
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._system.arrays import Array, Ints
 from sklsb.ensembles.compiled import BalancedEnsemble, Ensemble
 from sklsb.targets.base import States, Target
-from sklsb.testing._expect import Array, expect_equal
+from sklsb.testing._expect import expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
 _SCRATCH = (
@@ -78,7 +79,7 @@ class Probe:
         """Compute caches, weights and sums from the states, under the present offsets."""
         run.start(self.ensemble.view, self.rule, self.chains, (0, len(self.ensemble)), False)
 
-    def walk(self, moves: NDArray[Any], every: bool = True) -> tuple[NDArray[np.int64], Array]:
+    def walk(self, moves: NDArray[Any], every: bool = True) -> tuple[Ints, Array]:
         """Make moves, shape (n_chains, n); return their inverses and the log-ratios after."""
         inverses = np.zeros(moves.shape, dtype=np.int64)
         ratios = np.empty((len(moves), self.n_moves))

@@ -5,6 +5,7 @@ import numpy as np
 from sklsb import exact
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import BalancingFunction
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams, spawn
@@ -13,7 +14,6 @@ from sklsb.targets.base import States, Target
 from sklsb.testing._cells import Outcomes, matrix_by_bisection
 from sklsb.testing._expect import (
     EPS,
-    Array,
     cancelled,
     chance_of_counts,
     expect,

@@ -11,12 +11,13 @@ from scipy.special import ndtri
 from scipy.stats import binom, geom, poisson
 
 from sklsb import exact
+from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.exceptions import ModelWarning
 from sklsb.targets.base import States, Target
 from sklsb.targets.function import FunctionTarget
 from sklsb.testing._cells import Outcomes, matrix_by_bisection
-from sklsb.testing._expect import FEWEST, Array, chance_of_counts, expect, log_probabilities
+from sklsb.testing._expect import FEWEST, chance_of_counts, expect, log_probabilities
 
 # Random numbers that a call may take to be enumerated; choices of later ones; trials of what was
 # found, from each state; rounds of them.

@@ -4,10 +4,10 @@ import pickle
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.gibbs import Systematic
+from sklsb._system.arrays import Array, Ints
 from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.targets.base import SYMMETRIES, States, Target
@@ -15,7 +15,7 @@ from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, roundi
 from sklsb.testing._probe import Probe, check_caches, kept
 
 
-def _some_neighbours(target: Target, x: States, moves: NDArray[np.int64]) -> States:
+def _some_neighbours(target: Target, x: States, moves: Ints) -> States:
     """Return the states that moves lead to, shape (n_states, len(moves), n_sites)."""
     site = target.offers.site_of_moves
     rank = np.arange(site.size) - target.offers.first_moves[site]
@@ -73,7 +73,7 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     _check_graph(target, x, log_p, rounding(target, log_p, ratios), rng)
 
 
-def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> None:
+def _check_factors(target: Target, x: States, log_p: Array) -> None:
     factors = target.log_factors
     if factors is None:
         return
@@ -87,7 +87,7 @@ def _check_factors(target: Target, x: States, log_p: NDArray[np.float64]) -> Non
     expect_near(total, log_p, gate, "the sum of log_factors against log_prob")
 
 
-def _check_symmetry(target: Target, x: States, log_p: NDArray[np.float64], gate: float) -> None:
+def _check_symmetry(target: Target, x: States, log_p: Array, gate: float) -> None:
     if target.symmetry is None:
         return
     expect(
@@ -102,7 +102,7 @@ def _check_symmetry(target: Target, x: States, log_p: NDArray[np.float64], gate:
 
 
 def _check_graph(
-    target: Target, x: States, log_p: NDArray[np.float64], gate: float, rng: np.random.Generator
+    target: Target, x: States, log_p: Array, gate: float, rng: np.random.Generator
 ) -> None:
     """Check that the effect of a variable does not depend on one that is not joined to it."""
     graph, n = target.graph, target.n_sites
@@ -147,9 +147,7 @@ def _leaves(view: Any, name: str = "") -> dict[str, Any]:
     return {k: v for key, part in fields._asdict().items() for k, v in _leaves(part, key).items()}
 
 
-def _check_compiled_target(
-    target: Target, x: States, some: NDArray[np.int64], rng: np.random.Generator
-) -> None:
+def _check_compiled_target(target: Target, x: States, some: Ints, rng: np.random.Generator) -> None:
     n, n_moves = len(x), target.offers.n_moves
     probe = Probe(target, Balanced(Barker().table()), x)
     view: Any = probe.ensemble.view

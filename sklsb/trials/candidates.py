@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import FIXED, BalancingFunction, LearnableFunction
 from sklsb.balancing.weights import balanced, log_typical_rate, log_weights
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Jumps of a transition, on average, if they are cheap: then the transition itself counts. If each
 # changes more log-ratios than the second number, draws one jump apart lose nothing.
 _JUMPS, _CHEAP = 4, 64

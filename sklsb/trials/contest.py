@@ -22,9 +22,9 @@ itself. They disagree if the smallest p-value is below .01, divided by the numbe
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as t_distribution
 
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.diagnostics.batches import CHANCE
 from sklsb.ensembles.rules import transitions_of_a_sweep
@@ -36,7 +36,6 @@ from sklsb.trials.prices import TABLE_ENTRY, neighbours, price_of, work_of
 from sklsb.trials.race import TRIAL, Doubt, Pool, Race, Racer
 from sklsb.trials.times import Found
 
-Array = NDArray[np.float64]
 # How much slower than the sites log p may be before it counts.
 _LP_SLOWER = 4.0
 # Autocorrelation times in the later half of the draws, over all chains, from which marginals are
@@ -71,7 +70,7 @@ class Entrant(Racer):
     drifted = False  # whether log p of a chain began outside the range of the later draws
     fewest_work = 0.0  # nothing is known before the first transitions
 
-    def __init__(self, ensemble: Any, sites: NDArray[np.int64], short: Short | None = None):
+    def __init__(self, ensemble: Any, sites: Ints, short: Short | None = None):
         super().__init__(ensemble, ensemble.rule, sites)
         self.short = short
         self.is_exact = isinstance(ensemble, Redraws)
@@ -193,7 +192,7 @@ class Difference(NamedTuple):
     others: str
     size: float  # largest difference in standard errors
     p_value: float  # of that, for all comparisons together
-    sites: NDArray[np.int64]  # of those that differ by more than chance, the worst first
+    sites: Ints  # of those that differ by more than chance, the worst first
 
 
 class Contest(Race):

@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.run import Drawing
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb.targets.base import States
 
@@ -13,14 +13,12 @@ from sklsb.targets.base import States
 _MOST_HELD, _MOST_SITES = 1 << 24, 1024
 
 
-def some_of(sites: NDArray[np.int64]) -> NDArray[np.int64]:
+def some_of(sites: Ints) -> Ints:
     """Return variables to look at, at random: even and odd ones, or rows, may be treated apart."""
     return np.sort(np.random.default_rng(0).permutation(sites)[:_MOST_SITES])
 
 
-def draw(
-    chains: Any, n: int, thin: int, sites: NDArray[np.int64] | None = None
-) -> tuple[States, NDArray[np.float64]]:
+def draw(chains: Any, n: int, thin: int, sites: Ints | None = None) -> tuple[States, Array]:
     """Make n draws ``thin`` transitions apart: x (n_chains, n, n_sites), log p and acceptance.
 
     The acceptance is 0 or NaN where nothing is refused. Of the variables only ``sites`` are kept.

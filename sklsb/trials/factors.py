@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import FIXED
 from sklsb.balancing.learning import site_variances
 from sklsb.balancing.weights import MOST_FACTOR, log_weights
@@ -29,7 +29,6 @@ from sklsb.targets.base import States
 from sklsb.trials.candidates import ROBUST, Allowed, Candidate, Visited, jumps_of_transition
 from sklsb.trials.draws import draw
 
-Array = NDArray[np.float64]
 # Rounds in which factors are learned, each with this share of the transitions.
 _ROUNDS = (0.1, 0.15, 0.25, 0.5)
 # Draws and batches of each chain in a round; values of variables held at most.

@@ -8,10 +8,10 @@ robust candidates. Log p has no vote: it is one series, and estimates are made o
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.arrays import Array
 from sklsb.balancing.functions import BalancingFunction, Barker
 from sklsb.balancing.learning import MIXING, site_variances
 from sklsb.balancing.weights import balanced, log_weights
@@ -21,7 +21,6 @@ from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import some_of
 from sklsb.trials.race import Doubt, Outcome, Race, Racer, places
 
-Array = NDArray[np.float64]
 # Nats below the best beyond which candidates count as equally bad.
 _LEAST_EXPECTED = 4.0
 # Nats by which a function may fall below any monotone one, and by which the proposals of variables

@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.ensembles.base import LearnableEnsemble
 from sklsb.targets.base import States
 from sklsb.trials.draws import draw
@@ -16,7 +16,6 @@ from sklsb.trials.factors import site_times
 from sklsb.trials.prices import OF_JUMP, OF_TRANSITION
 from sklsb.trials.times import FEWEST_KEPT, UNKNOWN, Found, Series, time_of
 
-Array = NDArray[np.float64]
 # Values of sites in the draws kept of a candidate, over all chains.
 _MOST_VALUES = 1 << 21
 _EPS = float(np.finfo(np.float64).eps)
@@ -82,9 +81,9 @@ class Outcome(NamedTuple):
     work_error: Array
     lp_ess_per_step: Array
     acceptance_rate: Array
-    transitions: NDArray[np.int64]  # per chain
-    n_flips: NDArray[np.int64]
-    in_last_round: NDArray[np.bool_]
+    transitions: Ints  # per chain
+    n_flips: Ints
+    in_last_round: Bools
     doubt: Doubt
 
     @property
@@ -101,7 +100,7 @@ def places(names: Sequence[Any], some: Sequence[Any]) -> list[int]:
     return [names.index(name) for name in some if name in names]
 
 
-def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> NDArray[np.bool_]:
+def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> Bools:
     """Return which candidates are worse than the best by this many standard errors and 5 %."""
     with np.errstate(all="ignore"):
         behind = np.log(ess[best] / ess)
@@ -116,7 +115,7 @@ class Racer:
     fewest_draws = FEWEST_DRAWS  # of a round
     piece = 1  # fewest draws between two looks at the budget
 
-    def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: NDArray[np.int64]):
+    def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: Ints):
         self.ensemble, self.rule, self.sites = ensemble, rule, sites
         self.n_transitions = 0
         self.series: Series | None = None  # None before the first round, and when out of the race
@@ -222,7 +221,7 @@ class Racer:
 class _Measured(NamedTuple):
     """Measurements of one candidate's draws."""
 
-    lags: NDArray[np.int64]
+    lags: Ints
     distances: Array  # (n_chains, n_pieces, n_lags, 2): of the sites, of log p
     shares: Array  # (n_values, n_sites)
     lp: Array  # mean and mean square

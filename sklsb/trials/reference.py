@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._system.arrays import Array, Ints
 from sklsb.diagnostics.batches import batch_errors, error_of, marginal_errors
 from sklsb.diagnostics.marginals import LEAST_OFF, MOST_ERRORS, marginal_arrays
 from sklsb.diagnostics.tally import Tally
@@ -31,8 +31,6 @@ _MAX_MEMORY, _MOST_STATES, _AT_ONCE = 2.0**28, 1 << 20, 1 << 16
 _FEW_STATES = 1 << 12
 # Most variables, and entries of the graph, for which elimination is tried.
 _MOST_SITES, _MOST_PAIRS = 5000, 1 << 17
-
-Array = NDArray[np.float64]
 
 
 class Reference(NamedTuple):
@@ -95,7 +93,7 @@ def find_reference(
 
 def _listed(
     target: Target,
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     cost: int,
     going_on: Callable[[], bool],
     like: States | None,
@@ -104,7 +102,7 @@ def _listed(
     values, n = np.asarray(target.values, dtype=target.dtype), int(np.prod(sizes))
     any_state = target.draw_state(np.random.default_rng(0))
 
-    def states(index: NDArray[np.int64]) -> States:
+    def states(index: Ints) -> States:
         x = values[np.stack(np.unravel_index(index, tuple(sizes)), axis=1)]
         return np.where(sizes > 1, x, any_state)
 

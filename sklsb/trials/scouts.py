@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._kernels.elimination.buckets import LINEAR
+from sklsb._system.arrays import Array
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import Tally, chance_of_difference, normal_scores, spread
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -34,7 +35,7 @@ _TO_LOOK, _TO_ELIMINATE, _MOST_CHECKED = 1 << 18, 1 << 19, 2000
 # Probability below which differences are not taken for chance.
 _CHANCE = 1e-3
 
-Looks = tuple[NDArray[Any], NDArray[np.float64]]
+Looks = tuple[NDArray[Any], Array]
 
 
 def scout(ensemble: BalancedEnsemble) -> tuple[bool, str]:

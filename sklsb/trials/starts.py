@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import at_once
 from sklsb._system.progress import Progress
 from sklsb.diagnostics.tally import RareValue
@@ -40,7 +40,6 @@ _MOST_TRIED = 3
 # Draws of each chain (the second half is used), and its sweeps.
 _DRAWS, SWEEPS = 32, 24
 
-Array = NDArray[np.float64]
 # From states, streams, a number of draws and the sweeps between two: the draws, of shape
 # (n_walkers, n_draws, n_sites), and the number of evaluations.
 Walk = Callable[[States, Streams, int, float], tuple[States, int]]
@@ -59,7 +58,7 @@ class Starts(NamedTuple):
     """States to start from, and what finding them took."""
 
     x: States  # (n_chains, n_sites)
-    evaluations: NDArray[np.int64]  # (n_chains,)
+    evaluations: Ints  # (n_chains,)
     kept: tuple[RareValue, ...] = ()  # rare values that chains keep once they have them
     reference: Reference | None = None  # exact answers, if starts are exact draws
 

@@ -22,14 +22,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from sklsb._system.arrays import Array, Ints
 from sklsb.diagnostics.batches import jackknife_error
 from sklsb.targets.base import States
 
-Array = NDArray[np.float64]
-Lags = NDArray[np.int64]
+Lags = Ints
 # Autocorrelations are summed while they exceed this many standard errors, or the second number.
 _NOISE, _LARGE = 2.0, 0.05
 # Replicates, pieces of chains: about so many, of a chain at most the second number.

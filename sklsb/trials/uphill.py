@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 _Result = TypeVar("_Result")
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -31,7 +30,7 @@ class Walks(NamedTuple):
 
     account: Account
     x: States
-    fixed: NDArray[np.int64] | None = None  # a variable of each that stays
+    fixed: Ints | None = None  # a variable of each that stays
 
 
 class Ends(NamedTuple):
@@ -114,14 +113,12 @@ class Uphill:
             walking = walking[higher]
         return [Ends(x[owner == k], log_prob[owner == k]) for k in range(len(asked))]
 
-    def _evaluated(self, x: States, accounts: list[Account], owner: NDArray[np.int64]) -> Array:
+    def _evaluated(self, x: States, accounts: list[Account], owner: Ints) -> Array:
         for account, n in zip(accounts, np.bincount(owner, minlength=len(accounts)), strict=True):
             account.evaluations += int(n)
         return self.target.log_prob(x)
 
-    def _paid(
-        self, walking: NDArray[np.int64], accounts: list[Account], owner: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _paid(self, walking: Ints, accounts: list[Account], owner: Ints) -> Ints:
         """Return the walks of searches that have looks left for all of theirs, and take these."""
         n_walking = np.bincount(owner[walking], minlength=len(accounts)).tolist()
         for k, (account, n) in enumerate(zip(accounts, n_walking, strict=True)):
@@ -147,7 +144,7 @@ class Uphill:
         return gain, self._values[new]
 
 
-def _largest(rows: Array, n: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _largest(rows: Array, n: Ints) -> Bools:
     """Mark the n largest numbers of each row; of equal ones, the first."""
     found = np.zeros(rows.shape, dtype=np.bool_)
     for row, size, marks in zip(rows, n.tolist(), found, strict=True):

@@ -11,6 +11,7 @@ from torch import Tensor
 from sklsb._kernels.first_order import step
 from sklsb._kernels.first_order.learning import Looked
 from sklsb._kernels.numeric import Table
+from sklsb._system.arrays import Array, Ints
 from sklsb.ensembles._torch.walkers import State, Walkers
 from sklsb.targets._torch.model import Carried, Model
 from sklsb.targets.base import Target
@@ -33,7 +34,7 @@ class _Side:
             self._found = found
             carried, log_ratio, ratios = found
             self.state = State(self.x, carried, ratios, *self._weights)
-            self.log_ratio: NDArray[np.float64] = log_ratio.numpy()
+            self.log_ratio: Array = log_ratio.numpy()
             self.weighed = self.weighed._replace(ratios=ratios.numpy())
 
 
@@ -47,7 +48,7 @@ def _room(ratios: NDArray[np.floating]) -> step.Weighed:
 class CompiledWalkers(Walkers):
     """Walkers whose state and scratch are in memory that torch and NumPy share."""
 
-    def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
+    def __init__(self, target: Target, value_index: Ints, model: Model):
         super().__init__(target, value_index, model)
         excluded = self.moves.excluded
         self._excluded = np.zeros(0, dtype=np.bool_) if excluded is None else excluded.numpy()
@@ -56,7 +57,7 @@ class CompiledWalkers(Walkers):
         self._numbering = self.moves.n_per_site, n_values
         self._free = self.moves.free.numpy()
 
-    def put(self, value_index: NDArray[np.int64]) -> None:
+    def put(self, value_index: Ints) -> None:
         super().put(value_index)
         carried = tuple(part.contiguous() for part in self.state.carried)
         self.state = self.state._replace(carried=carried)
@@ -127,19 +128,19 @@ class CompiledWalkers(Walkers):
         """Return the moves of the present states."""
         return self._present()[1]
 
-    def proposed(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def proposed(self, uniforms: Array) -> Ints:
         """Draw a move of each chain, as a step does that is not lazy."""
         move = np.empty((len(uniforms), 1), dtype=np.int64)
         step.select(self.here(), np.array(uniforms[:, None], order="C"), move)
         return move[:, 0]
 
-    def uniform(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def uniform(self, uniforms: Array) -> Ints:
         """Draw a free move of each chain; all are equally probable."""
         n = len(self._free)
-        found: NDArray[np.int64] = self._free[np.minimum((uniforms * n).astype(np.int64), n - 1)]
+        found: Ints = self._free[np.minimum((uniforms * n).astype(np.int64), n - 1)]
         return found
 
-    def look(self, moves: list[NDArray[np.int64]]) -> Looked:
+    def look(self, moves: list[Ints]) -> Looked:
         """Return the states that moves of each chain lead to, in the order of the moves."""
         move, here = np.concatenate(moves), self.state
         x, *carried = (torch.cat([part] * len(moves)) for part in (here.x, *here.carried))
@@ -153,13 +154,13 @@ class CompiledWalkers(Walkers):
         step.weigh(self.weighing, found)
         return Looked(move, back[:, 0], log_ratio.numpy(), found)
 
-    def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[NDArray[np.float64]]:
+    def numbers(self, given: Array, n_flips: int) -> Iterator[Array]:
         if n_flips > 1 and given.shape[2] == 2:
             pairs, given = np.ascontiguousarray(given), np.empty((*given.shape[:2], n_flips + 2))
             step.expand(pairs, given)
         yield from np.ascontiguousarray(given.transpose(1, 0, 2))
 
-    def step(self, numbers: NDArray[np.float64]) -> None:
+    def step(self, numbers: Array) -> None:
         if not self.moves.existing.size:
             return
         (state, here, x), side = self._present(), self._side()

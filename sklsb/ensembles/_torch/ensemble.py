@@ -17,6 +17,7 @@ from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import Objective
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.run import Drawing
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.memory import at_once
 from sklsb.ensembles._torch import objectives
 from sklsb.ensembles._torch.compiled import CompiledWalkers
@@ -29,7 +30,6 @@ from sklsb.ensembles.streams import Streams
 from sklsb.targets._torch import model_on
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Most uniform numbers held at once.
 _MOST_NUMBERS = 1 << 22
 # Fewest moves of a thread's chains together. Each thread runs a loop in Python, whose 50 to 250
@@ -68,8 +68,8 @@ class ChainArrays(NamedTuple):
     """The chains' arrays in NumPy, one row each, named as in compiled chains."""
 
     x: States
-    moved: NDArray[np.bool_]  # (n_chains, n_moves)
-    evaluations: NDArray[np.int64]  # (n_chains, 1)
+    moved: Bools  # (n_chains, n_moves)
+    evaluations: Ints  # (n_chains, 1)
     acceptance: Array  # (n_chains, 1)
 
 
@@ -348,8 +348,6 @@ class FastEnsemble(LearnableEnsemble):
         self.chains.evaluations[:] += found.evaluations
         return found.value, found.gradient, found.by_eta
 
-    def flux(
-        self, rule: Balanced, sites: NDArray[np.int64], weight: Array
-    ) -> tuple[float, Array, Array]:
+    def flux(self, rule: Balanced, sites: Ints, weight: Array) -> tuple[float, Array, Array]:
         """Return what `BalancedEnsemble.flux` does, as if all proposals were accepted."""
         return objectives.flux(self.walkers, rule.table, sites, weight)

@@ -12,11 +12,11 @@ from sklsb._kernels import objectives
 from sklsb._kernels.first_order import learning
 from sklsb._kernels.numeric import Table
 from sklsb._kernels.objectives import SMALLEST_STAY
+from sklsb._system.arrays import Array, Ints
 from sklsb.ensembles._torch.compiled import CompiledWalkers
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.walkers import Walkers
 
-Array = NDArray[np.float64]
 # Most numbers held by the neighbours of an objective.
 _MOST_NUMBERS = 1 << 22
 # Log weight of impossible moves, where a derivative is taken.
@@ -191,16 +191,14 @@ def _enumerated(
     return torch.where(torch.isfinite(log_omega), log_omega.exp() * value, 0.0), moves.shape[1]
 
 
-def flux(
-    walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
-) -> tuple[float, Array, Array]:
+def flux(walkers: Walkers, table: Table, sites: Ints, weight: Array) -> tuple[float, Array, Array]:
     """Return the mean value, gradient at the knots and flows; see `FastEnsemble.flux`."""
     loss, gradient, flow = (one.cpu().numpy() for one in _flux(walkers, table, sites, weight))
     return float(loss), gradient, flow
 
 
 def _flux(
-    walkers: Walkers, table: Table, sites: NDArray[np.int64], weight: Array
+    walkers: Walkers, table: Table, sites: Ints, weight: Array
 ) -> tuple[Tensor, Tensor, Tensor]:
     values = _leaf(walkers, table.value)
     ratios = walkers.padded_ratios()

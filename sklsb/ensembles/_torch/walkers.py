@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sklsb._kernels.numeric import Table
+from sklsb._system.arrays import Array, Ints
 from sklsb.ensembles._torch.even import Even, LogWeights
 from sklsb.ensembles._torch.philox import expand
 from sklsb.targets._torch.model import Carried, Model
@@ -56,7 +56,7 @@ class Walkers:
     ``acceptance`` sums the acceptance probabilities.
     """
 
-    def __init__(self, target: Target, value_index: NDArray[np.int64], model: Model):
+    def __init__(self, target: Target, value_index: Ints, model: Model):
         self.lazy = 0.0
         self.model = model
         self.device = model.device
@@ -68,7 +68,7 @@ class Walkers:
         self.moved = torch.zeros(n_chains, n_moves + 1, dtype=torch.bool, device=self.device)
         self.acceptance = torch.zeros(n_chains, dtype=torch.float64, device=self.device)
 
-    def put(self, value_index: NDArray[np.int64]) -> None:
+    def put(self, value_index: Ints) -> None:
         """Set the states; `weigh` is to follow."""
         # Sums of up to 64 shifts of a value must fit.
         small = np.int8 if self.moves.n_per_site == 1 else np.int32
@@ -147,7 +147,7 @@ class Walkers:
         # An inactive draw stands where an active one does.
         return (move if active is None else torch.where(active, move, move[:, :1])), active
 
-    def numbers(self, given: NDArray[np.float64], n_flips: int) -> Iterator[Any]:
+    def numbers(self, given: Array, n_flips: int) -> Iterator[Any]:
         """Yield the numbers of each step from (n_chains, n_steps, any); pairs are expanded."""
         part = torch.as_tensor(given).to(self.device)
         if n_flips > 1 and part.shape[2] == 2:

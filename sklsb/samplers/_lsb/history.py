@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.html import Candidates
 from sklsb.balancing.learning import PLACES, Block, Trace
 from sklsb.targets.base import Target
@@ -45,7 +45,7 @@ def mixing_history(traces: Mapping[str, Trace]) -> xr.Dataset:
     rows = traces.values()
     n = max(row.objective.size for row in rows)
 
-    def padded(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    def padded(parts: list[Array]) -> Array:
         whole = np.full((len(parts), n, *np.max([x.shape[1:] for x in parts], axis=0)), np.nan)
         for row, part in zip(whole, parts, strict=True):
             row[tuple(map(slice, part.shape))] = part

@@ -4,9 +4,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sklsb._system.arrays import Ints
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import BalancedEnsemble
@@ -63,7 +61,7 @@ class BlockChoice:
     kind: str
     why: str
     share: float = 0.0
-    sites: tuple[NDArray[np.int64], ...] = ()
+    sites: tuple[Ints, ...] = ()
     doubt: str = ""
 
     def __repr__(self) -> str:

@@ -4,10 +4,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.run import Drawing
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once, check_fits
 from sklsb._system.progress import Progress
 from sklsb.storage.checkpoint import Checkpoint
@@ -23,8 +23,8 @@ class BurnInResult(NamedTuple):
     """The history of a burn-in in at most 200 rows."""
 
     ends: list[int]  # transitions made by the end of each row
-    log_prob: NDArray[np.float64]  # (n_rows, n_chains)
-    acceptance: NDArray[np.float64]  # mean over the row
+    log_prob: Array  # (n_rows, n_chains)
+    acceptance: Array  # mean over the row
     draws: States | None  # all states, if wanted
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from sklsb._system.arrays import Array
 from sklsb.diagnostics.draws import to_datatree, to_dimod, to_inference_data
 from sklsb.diagnostics.measures import warn_if_few
 from sklsb.samplers._run.run import Run
@@ -148,7 +148,7 @@ class Normalised:
 
     target_: Target
 
-    def score_samples(self, X: Any) -> NDArray[np.float64]:
+    def score_samples(self, X: Any) -> Array:
         """Log-likelihood of each state under the normalised target.
 
         Parameters

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from sklsb._system.arrays import Array
 from sklsb._system.memory import at_once, check_fits
 from sklsb.diagnostics.averages import Averages
 from sklsb.diagnostics.draws import OF_DRAWS, draws_dataset, stats_dataset
@@ -25,7 +26,6 @@ _TAKEN = ("chain", "draw", "lp", "acceptance_rate", "visit", "sklsb", "zarr.json
 # What may be recorded by name.
 _NAMES = ("moments", "marginals")
 
-Array = NDArray[np.float64]
 Statistics = dict[str, Callable[[States], ArrayLike]]
 
 

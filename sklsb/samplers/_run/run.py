@@ -10,9 +10,9 @@ from typing import Any, Self, cast
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb import __version__
+from sklsb._system.arrays import Array
 from sklsb._system.progress import Progress, deferred_interrupt
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import attrs_of
@@ -86,13 +86,13 @@ class Run(DrawWarnings):
     reference: Reference | None
     watch: Watch | None = None  # of the call under way
     unpickled: bool  # until log p was compared with what it was
-    probes: tuple[States, NDArray[np.float64]] | None
+    probes: tuple[States, Array] | None
 
     def __init__(
         self,
         algorithm: Traits,
         ensemble: ChainEnsemble,
-        last_log_prob: tuple[States, NDArray[np.float64]],
+        last_log_prob: tuple[States, Array],
         starts: Starts,
         fitted: dict[str, Any],
     ) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from sklsb._kernels.facts import Rule
 from sklsb._kernels.rules.jump import MOST_JUMPS
+from sklsb._system.arrays import Bools
 from sklsb._system.warn import warn
 from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
@@ -62,7 +62,7 @@ class DrawWarnings(ABC):
     never_moved: bool
     warned_short: bool
     warned_periodic: bool
-    warned_frozen: NDArray[np.bool_]  # of which sites
+    warned_frozen: Bools  # of which sites
     known_hint: str | None  # advice of exact answers, once it was looked for
     since: str  # when counts began, "fit" or `CHANGED`
     # Effective draws of a transition at most, as far as `fit` knows.
@@ -117,7 +117,7 @@ class DrawWarnings(ABC):
                 FrozenSitesWarning,
             )
 
-    def _certainty(self, frozen: NDArray[np.bool_]) -> str:
+    def _certainty(self, frozen: Bools) -> str:
         """Say so if the present states make other values of these variables improbable."""
         states = self.ensemble.chains.x
         agree = len(states) > 1 and (states[:, frozen] == states[0, frozen]).all()

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sklsb.diagnostics.batches import Array, Batches, jackknife_error
+from sklsb._system.arrays import Array
+from sklsb.diagnostics.batches import Batches, jackknife_error
 
 _N_BATCHES = 32
 

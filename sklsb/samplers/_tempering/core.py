@@ -9,9 +9,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.tempering.lift import Conditionals, lift
+from sklsb._system.arrays import Array, Ints
 from sklsb.exact.elimination.blocks import neighbours
 from sklsb.exact.elimination.reduce import (
     Factor,
@@ -26,7 +26,6 @@ from sklsb.exact.precision import rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
-Array = NDArray[np.float64]
 # Log2 of the largest table, by default and at most; entries of all tables together.
 LOG2_SIZE, MOST_LOG2_SIZE, _MOST_ENTRIES = 12, 20, 1 << 22
 # Rounding of log p that does not matter to swaps.
@@ -190,9 +189,7 @@ def _network(sizes: list[int], factors: list[Factor]) -> MarkovNetwork:
     return network
 
 
-def _conditionals(
-    model: Reduced, core: NDArray[np.int64], joined: list[tuple[int, Factor]]
-) -> Conditionals:
+def _conditionals(model: Reduced, core: Ints, joined: list[tuple[int, Factor]]) -> Conditionals:
     """Lay out the conditional distributions in the order of drawing."""
     variable, k, start, axis_start, axis, stride = [], [], [0], [0], [], []
     upto, likeliest = [], []

@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sklsb._kernels.facts import Rule
+from sklsb._system.arrays import Array, Ints
 from sklsb._system.progress import Told
 from sklsb._system.warn import warn
 from sklsb.ensembles.compiled import Ensemble
@@ -28,7 +29,6 @@ from sklsb.targets._checks import real_array
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts, scouted_starts
 
-Array = NDArray[np.float64]
 # Warn below these numbers of round trips of all ladders, and of independent visits.
 _FEWEST_TRIPS, _FEWEST_VISITS = 10, 50
 # Betas that are closer are one and the same but for rounding.
@@ -52,7 +52,7 @@ class Tempering(Algorithm):
     """The fit of `ParallelTempering`."""
 
     way_out = "give the ladders more scans in fit, n_burn_in, or more n_replicas"
-    _trips_before: NDArray[np.int64] | int = 0  # of each value, before the first draw
+    _trips_before: Ints | int = 0  # of each value, before the first draw
     can_follow = False  # temperatures and round trips belong to one log p
 
     def check_parameters(self) -> None:
@@ -332,11 +332,11 @@ def _is_same(old: Ladders, target: Target) -> bool:
     return old.target is target or not difference(target, fingerprint(old.target, old.chains.x))
 
 
-def _too_few(trips: NDArray[np.int64]) -> bool:
+def _too_few(trips: Ints) -> bool:
     return bool(trips.min() == 0 or trips.sum() < _FEWEST_TRIPS)
 
 
-def _told_trips(trips: NDArray[np.int64], n_scans: int, barrier: float) -> str:
+def _told_trips(trips: Ints, n_scans: int, barrier: float) -> str:
     without = int((trips == 0).sum())
     return (
         f"{int(trips.sum())} round trips between beta = 0 and 1 in {n_scans} scans"
@@ -345,7 +345,7 @@ def _told_trips(trips: NDArray[np.int64], n_scans: int, barrier: float) -> str:
     )
 
 
-def _worth(trips: NDArray[np.int64], of: str) -> str:
+def _worth(trips: Ints, of: str) -> str:
     if trips.min() == 0:
         return f"do not trust {of}"
     return f"{of} may be off by more than the stated errors"

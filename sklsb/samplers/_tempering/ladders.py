@@ -15,6 +15,7 @@ from sklsb._kernels.run import Drawing
 from sklsb._kernels.tempering import scan
 from sklsb._kernels.tempering.crossing import Crossing, NoCrossing
 from sklsb._kernels.tempering.scan import Ladder, Levels, Scans
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.memory import at_once
 from sklsb.ensembles.base import MOST_NUMBERS, ChainEnsemble, Counters, Out
 from sklsb.ensembles.compiled import Ensemble
@@ -25,7 +26,6 @@ from sklsb.samplers._tempering.core import Core
 from sklsb.samplers._tempering.paths import PathMaker
 from sklsb.targets.base import States, Target
 
-Array = NDArray[np.float64]
 # Values of variables drawn from the reference at once.
 _MOST_DRAWN = 1 << 22
 # Scans whose levels are kept.
@@ -59,8 +59,8 @@ class _Tops(NamedTuple):
     """What samplers look at: the states at beta = 1, one row per ladder."""
 
     x: States
-    moved: NDArray[np.bool_]
-    evaluations: NDArray[np.int64]
+    moved: Bools
+    evaluations: Ints
     acceptance: Array
     part: NoPart
 
@@ -83,7 +83,7 @@ def fewest(counts: NDArray[Any]) -> NDArray[Any]:
     return counts[:, counts.sum(axis=0).argmin()]
 
 
-def rejection_rates(rejected: Array, tried: NDArray[np.int64]) -> Array:
+def rejection_rates(rejected: Array, tried: Ints) -> Array:
     """Return the share of refused swaps, from counts of shape (n_ladders, n_pairs)."""
     found: Array = rejected.sum(axis=0) / np.maximum(1, tried.sum(axis=0))
     return found
@@ -333,12 +333,12 @@ class Ladders(ChainEnsemble):
         return ratio + self.log_z_before, error
 
     @property
-    def trips_by_value(self) -> NDArray[np.int64]:
+    def trips_by_value(self) -> Ints:
         """Round trips in each ladder: of each variable's values, or with one copy of replicas."""
         return self.ladder.trips[:, self._counted].copy()
 
     @property
-    def trips(self) -> NDArray[np.int64]:
+    def trips(self) -> Ints:
         """Round trips in each ladder, of the variable with the fewest."""
         return fewest(self.trips_by_value)
 
@@ -358,7 +358,7 @@ class Ladders(ChainEnsemble):
         moved, made = self.ladder.exchanged.sum(axis=0).tolist()
         return moved / made if made else np.nan
 
-    def add_evaluations(self, n: NDArray[np.int64]) -> None:
+    def add_evaluations(self, n: Ints) -> None:
         self.replicas.chains.evaluations.reshape(len(self), -1)[:, 0] += n
 
     # ----------------------------------------------------------------- moving

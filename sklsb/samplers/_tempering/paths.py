@@ -5,11 +5,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sklsb._kernels.run import places_of
 from sklsb._kernels.targets.conditioned import ConditionedView
 from sklsb._kernels.tempering.paths import Guide, Guided, Joint, Reference, Scaled, Softened
+from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.diagnostics.draws import check_same_names, value_labels
 from sklsb.targets._checks import as_array
 from sklsb.targets._names import Names, columns_of, turned
@@ -17,7 +17,6 @@ from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 from sklsb.targets.potts import Potts
 
-Array = NDArray[np.float64]
 # A zero is softened by the factor (1 - beta)**_HARDENING.
 _HARDENING = 4.0
 # Sums of probabilities may differ from 1 by this.
@@ -27,8 +26,8 @@ _ROUNDING = 1e-6
 class Domains(NamedTuple):
     """Values that variables may have, at every level."""
 
-    possible: list[NDArray[np.bool_]]  # of each variable, which of its values
-    free: NDArray[np.int64]  # variables that have several
+    possible: list[Bools]  # of each variable, which of its values
+    free: Ints  # variables that have several
 
     @property
     def log_size(self) -> float:
@@ -157,7 +156,7 @@ class Tables(NamedTuple):
     """The tables of a network, and how their zeros are softened."""
 
     log_table: Array
-    soft: NDArray[np.bool_]  # zeros at values that are possible by themselves
+    soft: Bools  # zeros at values that are possible by themselves
     smallest: Array  # smallest logarithm in the table of each entry
 
     def at(self, beta: Array) -> Array:
@@ -267,7 +266,7 @@ class Penalised(NamedTuple):
     """A network with small numbers instead of zeros, for a search."""
 
     relaxed: Target  # each zero is as large as the smallest other entry of its table
-    soft: NDArray[np.bool_]
+    soft: Bools
 
     def view(self, by: float) -> Any:
         """Return the view of the network with the logarithms of zeros lowered by ``by``."""

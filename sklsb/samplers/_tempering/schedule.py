@@ -5,14 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
+from sklsb._system.arrays import Array
 from sklsb._system.progress import tick
 from sklsb.samplers._tempering.bennett import Bennett
 from sklsb.samplers._tempering.ladders import Ladders
 
-Array = NDArray[np.float64]
 FIRST_REPLICAS, FEWEST_REPLICAS, MOST_REPLICAS = 8, 3, 64
 FIRST_ROUND = 16
 # The schedule is good if the barrier changes by less than this share, and no pair of levels is

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from sklsb._system.arrays import Array
 from sklsb._system.progress import tick
 from sklsb.targets._torch.model import Carried, Model, along_flips, of_other_values
 from sklsb.targets.base import States
@@ -213,12 +213,12 @@ class Density:
             self(states)
         return int(counter.get_total_flops())
 
-    def __call__(self, states: States) -> NDArray[np.float64]:
+    def __call__(self, states: States) -> Array:
         with self.evaluating(), torch.no_grad():
             value_index = torch.as_tensor(np.ascontiguousarray(states)).to(self.device)
             log_p = self.values(self.encode(value_index))
             self.result_dtype = str(log_p.dtype).removeprefix("torch.")
-            found: NDArray[np.float64] = log_p.double().cpu().numpy()
+            found: Array = log_p.double().cpu().numpy()
         return found
 
 

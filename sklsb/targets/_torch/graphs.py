@@ -3,9 +3,9 @@
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sklsb._system.arrays import Array
 from sklsb.targets._torch.model import Carried, Device, Model, of_other_values, row_sum
 
 
@@ -26,7 +26,7 @@ class GraphModel(Model):
 
     of_rows = True
 
-    def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
+    def __init__(self, couplings: sp.csr_array, field: Array, device: Device):
         self.device = device
         self.couplings = sparse(couplings, device)
         self.field = torch.tensor(field, device=device)
@@ -60,7 +60,7 @@ class IsingModel(GraphModel):
 class PottsModel(GraphModel):
     """Log p = o.(field + C o / 2) with o the indicators of the values."""
 
-    def __init__(self, couplings: sp.csr_array, field: NDArray[np.float64], device: Device):
+    def __init__(self, couplings: sp.csr_array, field: Array, device: Device):
         super().__init__(couplings, field, device)
         self.n_values = self.field.shape[1]
         self.n_moves_per_site = self.n_values - 1

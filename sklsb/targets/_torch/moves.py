@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sklsb._system.arrays import Bools
 from sklsb.targets.base import Target
 
 
-def existing_moves(target: Target, n_moves_per_site: int) -> NDArray[np.bool_]:
+def existing_moves(target: Target, n_moves_per_site: int) -> Bools:
     """Whether each padded move exists, shape (n_sites, n_moves_per_site)."""
-    result: NDArray[np.bool_] = np.arange(n_moves_per_site) < target.cardinalities[:, None] - 1
+    result: Bools = np.arange(n_moves_per_site) < target.cardinalities[:, None] - 1
     return result
 
 

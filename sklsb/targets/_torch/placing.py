@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sklsb._system.arrays import Array
 from sklsb.targets._torch.density import Density
 from sklsb.targets._torch.model import Model
 from sklsb.targets._torch.moves import existing_moves
@@ -50,7 +50,7 @@ def device_of(target: Target, device: str | None) -> torch.device:
     return model_on(target, device, torch.float32).device
 
 
-def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
+def first_order_ratios(target: Target, states: States) -> Array:
     """Return the first-order log-ratios of a target's model at states, (..., n_moves)."""
     flat = states.reshape(-1, target.n_sites)
     model = model_on(target, None, torch.float64)
@@ -58,7 +58,7 @@ def first_order_ratios(target: Target, states: States) -> NDArray[np.float64]:
     with model.prepared(), torch.no_grad():
         found = model.first_order(x, model.start(x)).double().cpu().numpy()
     exists = existing_moves(target, model.n_moves_per_site)
-    result: NDArray[np.float64] = found[:, exists.ravel()]
+    result: Array = found[:, exists.ravel()]
     return result.reshape(*states.shape[:-1], -1)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from sklsb._kernels.first_order import rbm
+from sklsb._system.arrays import Array
 from sklsb.targets._torch.model import Carried, Device, DType, Model, along_flips, row_sum
 
 # With multiples of it, rows of a matrix product do not depend on their number (on CPUs). Of a
@@ -45,9 +46,9 @@ class RBMModel(Model):
 
     def __init__(
         self,
-        weights: NDArray[np.float64],
-        visible_bias: NDArray[np.float64],
-        hidden_bias: NDArray[np.float64],
+        weights: Array,
+        visible_bias: Array,
+        hidden_bias: Array,
         device: Device,
         dtype: DType,
     ):
@@ -58,7 +59,7 @@ class RBMModel(Model):
             dtype = torch.float64
         # Rows: the weights of each visible unit, and the biases of the hidden ones.
         rest = np.vstack([weights, hidden_bias])
-        parts: list[NDArray[np.float64]] = []
+        parts: list[Array] = []
         for _ in range(2):
             unit = np.ldexp(1.0, np.maximum(np.frexp(np.abs(rest).sum(axis=0))[1] - 52, -1000))
             parts.append(np.rint(rest / unit) * unit)
