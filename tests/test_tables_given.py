@@ -846,11 +846,13 @@ def test_names_of_values():
     for given, message in [
         ({"c": ["x", "y"]}, "names the variable 'c'"),
         ([["x", "y"]], "1 entries; give one list for each of the 2"),
-        (["to", "be"], r"state_names has 'to' where a list .* \[words\] \* n_sites"),
+        (["to", "be"], "state_names of 'b' has 2 entries, 2 of them distinct; give one name"),
         ([["x", "y"], ["x", "y"]], "state_names of 'b' has 2 entries"),
     ]:
         with pytest.raises(ValueError, match=message):
             FunctionTarget(log_prob, 2, [2, 3], names=["a", "b"], state_names=given)
+    both = FunctionTarget(log_prob, 2, 2, names=["a", "b"], state_names=["to", "be"])
+    assert both.state_names == (("to", "be"),) * 2
     colours = Potts(np.zeros((2, 2)), np.zeros((2, 3)), state_names=["red", "green", "blue"])
     p = exact.marginals(colours)["p"]
     assert float(p.sel(state="green")[0]) == pytest.approx(1 / 3)
