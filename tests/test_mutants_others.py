@@ -143,32 +143,6 @@ def check_segments(package):
     assert segments.next_segment(64, 1, 60.0) == 1, "a segment has a transition"
 
 
-def check_tried_again(package):
-    """A function that fails for a passing reason leaves no trace."""
-    calls, last = [0], [0]
-
-    def log_prob(x):
-        calls[0] += 1
-        if calls[0] == last[0]:
-            raise OSError("for once")
-        return float(0.3 * (x[:-1] * x[1:]).sum() - x[2])
-
-    def draws(n):
-        return sampler.sample(n)["x"].values[0].tolist()
-
-    sampler = package.LSBSampler("sqrt", n_burn_in=8, n_chains=1, init="uniform", random_state=0)
-    target = package.FunctionTarget(log_prob, 8)
-    sampler.fit(target)
-    whole = draws(60)
-    sampler.fit(target)
-    last[0] = calls[0] + 60
-    with pytest.raises(OSError, match="for once"):
-        draws(30)
-    again = draws(20)  # after segments that did not fail
-    found = [again == whole[i : i + 20] for i in range(31)]
-    assert any(found), "the numbers of what failed are drawn again"
-
-
 def check_progress(package):
     progress = inside(package, "_system.progress")
     now = SimpleNamespace(seconds=0.0)
@@ -390,13 +364,6 @@ MUTANTS = {
         "return max(0, min(4 * segment,",
         check_segments,
         "has a transition",
-    ),
-    "other numbers after a failure": Mutant(
-        "ensembles/base.py",
-        "generator.state = state",
-        "pass",
-        check_tried_again,
-        "drawn again",
     ),
     "seconds of nested phases counted twice": Mutant(
         "_system/progress.py",

@@ -160,7 +160,6 @@ class ChainEnsemble(ABC):
         Draws go to ``room(number)``. A segment has at most ``most()`` transitions, 0 to end; before
         it, ``ahead(size)`` says whether to go on.
         """
-        guarded = type(self.target).guard is not Target.guard
         at_most = at_once(MOST_NUMBERS, self.n_numbers)
         usual = 1 if self.target.offers.may_be_slow else FIRST_SEGMENT
         while (size := min(usual, n, at_most, most())) > 0:
@@ -169,15 +168,7 @@ class ChainEnsemble(ABC):
                 return
             number = drawing.count(size)
             x, stats, at, sums = Room(*(room or self.room)(number))
-            before = self.streams.where() if guarded else []
-            try:
-                self.run(size, drawing._replace(at=at), (x, stats), sums)
-            except BaseException:
-                # As the guard puts the chains back. With other numbers, to try again until nothing
-                # fails would favour states at which nothing fails.
-                for generator, state in before:
-                    generator.state = state
-                raise
+            self.run(size, drawing._replace(at=at), (x, stats), sums)
             here, drawing = slice(at, at + number), drawing.after(size)
             yield Segment(size, x[:, here], stats[:, here], drawing)
             n -= size

@@ -117,15 +117,6 @@ class Streams:
         """Return an independent copy, which gives the same numbers."""
         return copy.deepcopy(self)
 
-    def where(self) -> list[tuple[Any, Any]]:
-        """Return the streams and where they are, for `put`.
-
-        Those of redraws go on: numbers of redraws that were made ahead must not be drawn twice.
-        """
-        own = self._by_purpose.items()
-        rngs = [rng for name, made in own if not name.startswith("redraw") for rng in made]
-        return [(rng.bit_generator, rng.bit_generator.state) for rng in rngs]
-
     def pairs(self, n: int) -> Array:
         """Draw n pairs of uniform numbers for each chain; shape (n_chains, n, 2)."""
         return np.stack([rng.random((n, 2)) for rng in self.chain])
