@@ -7,7 +7,7 @@ NUTS on the model with the discrete variables summed out by hand, where somebody
 Each way has four chains (indicators: 16), whose draws and CPU seconds are pooled; half of the steps
 are for tuning, and their time counts. Chains have 2,000 steps, and fewer where PyMC's own steps
 take more than half a minute for them. The last column is the standard error of the ratio to these
-in per cent, from differences between chains. Needs PyMC, and a quarter of an hour.
+in per cent, by leaving out one chain after the other. Needs PyMC, and a quarter of an hour.
 
     python benchmarks/mixed.py [--table FILE] [name ...]
 
@@ -200,7 +200,11 @@ def discrete(model):
 
 
 def rate(model, how, n_draws, names, n_chains):
-    """Return effective draws per CPU second, of the parameter that has the fewest, and by chain."""
+    """Return effective draws per CPU second of the parameter that has the fewest, and its error.
+
+    The error is that of the logarithm, by leaving out one chain after the other: where a chain got
+    stuck, the chains together are worth less than each of them.
+    """
     block, times = discrete(model), np.zeros((n_chains, 2))
 
     def clock(trace, draw):
@@ -241,9 +245,10 @@ def rate(model, how, n_draws, names, n_chains):
     def least(draws):
         return min(float(one.min()) for one in arviz.ess(draws).data_vars.values())
 
-    took = np.ptp(times, axis=1)
-    each = [least(posterior.isel(chain=[c])) for c in range(n_chains)] / took
-    return least(posterior) / took.sum(), each
+    took, chains = np.ptp(times, axis=1), range(n_chains)
+    without = [np.delete(chains, c) for c in chains]
+    left = np.log([least(posterior.isel(chain=kept)) / took[kept].sum() for kept in without])
+    return least(posterior) / took.sum(), np.sqrt((n_chains - 1) * left.var())
 
 
 def draw_mixture(rng, n=15):
@@ -425,8 +430,7 @@ def main(names, path=None):
         rates["ratio"] = best[0] / rates["own"]
         if marginal:
             rates["to hand"] = best[0] / rates["hand"]
-        sd = [np.log(each).std(ddof=1) for _, each in (best, found["own"])]
-        rates["error"] = 100 * np.hypot(*sd) / np.sqrt(n_chains)
+        rates["error"] = 100 * np.hypot(best[1], found["own"][1])
         logs.append(np.log(rates["ratio"]))
         order = ("in turns", "with_nuts", "own", "ratio", "hand", "to hand", "error")
         rows.append([name, *(short(rates[k]) if k in rates else "" for k in order)])

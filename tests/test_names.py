@@ -957,6 +957,10 @@ def test_lattices_of_xarray_name_values():
         assert target.log_prob([0, 1, 2, 0, 1, 2]) == plain.log_prob([0, 1, 2, 0, 1, 2])
         assert target.condition({(0, 1): "wood"}).observed.tolist() == [2]
     assert Potts.lattice(given.drop_vars("state")).state_names is None
+    # A coordinate of that name along another axis, or along none, names no values.
+    other = xr.DataArray(np.zeros((3, 3, 3)), dims=("row", "col", "k"))
+    for coords in ({"state": ("row", ["x", "y", "z"])}, {"state": "NY"}):
+        assert Potts.lattice(other.assign_coords(coords)).state_names is None
     assert Potts.lattice(given.assign_coords(state=range(3))).state_names is None
 
 

@@ -846,6 +846,7 @@ def test_names_of_values():
     for given, message in [
         ({"c": ["x", "y"]}, "names the variable 'c'"),
         ([["x", "y"]], "1 entries; give one list for each of the 2"),
+        ([("no", "yes"), "yn"], "names beside lists of names"),
         (["to", "be"], "state_names of 'b' has 2 entries, 2 of them distinct; give one name"),
         ([["x", "y"], ["x", "y"]], "state_names of 'b' has 2 entries"),
     ]:

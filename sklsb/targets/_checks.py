@@ -232,7 +232,13 @@ def check_state_names(
             of_each[site] = tuple(plain(names))
     else:
         given = plain([state_names] if isinstance(state_names, str) else state_names)
-        if any(isinstance(names, str) or not isinstance(names, Iterable) for names in given):
+        single = [isinstance(names, str) or not isinstance(names, Iterable) for names in given]
+        if any(single) and not all(single):
+            raise ValueError(
+                f"state_names is {given!r:.200}, names beside lists of names; give one list of "
+                "names for all variables, or one for each."
+            )
+        if any(single):
             given = [given] * cardinalities.size  # all have the same
         of_each = [tuple(plain(names)) for names in given]
     if len(of_each) != cardinalities.size:

@@ -167,10 +167,10 @@ class Potts(GraphTarget):
             Draws have the dimensions row and col, or axis_0, axis_1, axis_2 and so on.
         """
         given: Any = field
-        if "state" in getattr(given, "dims", ()):
-            given = given.transpose(..., "state")
+        labelled = "state" in getattr(given, "dims", ())
+        given = given.transpose(..., "state") if labelled else given
         model = cls._on_lattice(given, ("k",), coupling, periodic)
-        names = plain(given["state"].values) if "state" in getattr(given, "coords", ()) else []
+        names = plain(given["state"].values) if labelled and "state" in given.coords else []
         if [*map(str, names)] not in ([], [*map(str, model.values)]):
             of_each = [names] * model.n_sites
             model.state_names = check_state_names(of_each, model.names, model.cardinalities)
