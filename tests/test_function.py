@@ -1,6 +1,7 @@
 """A function as a target: against the compiled Ising model, enumeration, and what goes wrong."""
 
 import copy
+import inspect
 import math
 import os
 import pickle
@@ -975,3 +976,11 @@ def test_tempering_from_a_reference_that_reaches_the_support_is_not_cut():
         assert ladders.reaches(4096) == reaches
         drawn = ladders._maker.drawn(np.zeros((2000, 40), np.int8), np.random.default_rng(0))
         assert abs(drawn.mean() - share) < 5 * np.sqrt(share * (1 - share) / drawn.size)
+
+
+def test_help_shows_the_parameters():
+    assert [*inspect.signature(FunctionTarget).parameters][:3] == [
+        "log_prob",
+        "n_sites",
+        "n_states",
+    ]

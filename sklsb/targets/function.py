@@ -209,6 +209,8 @@ class FunctionTarget(Target):
         if initial_state is not None:
             self.draw_state(np.random.default_rng(0))
 
+    __new__.__wrapped__ = __init__  # type: ignore[attr-defined]  # whose parameters help shows
+
     # Cached, as copies and pickles in other processes begin anew.
 
     @cached_property

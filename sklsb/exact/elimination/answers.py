@@ -306,10 +306,11 @@ def marginals(
     -------
     xarray.Dataset
         ``p`` and ``mcse`` (which is 0), with the target's dims and ``state``, as in
-        `sklsb.diagnostics.marginals`: ``state`` has the names of values if all variables share
-        them, else `sklsb.diagnostics.to_frame` has them by name. With ``variables``, one dimension
-        per variable, named after it (``site_3`` for variable 3, ``rain_0`` for ``("rain", 0)``);
-        its coordinate holds the values, or their names if they have any. The names of a variable
+        `sklsb.diagnostics.marginals`: ``state`` has the names of values if all variables have
+        the same in the same order, else `sklsb.diagnostics.to_frame` has them by name. With
+        ``variables``, one dimension per variable, named after it (``site_3`` for variable 3,
+        ``rain_0`` for ``("rain", 0)``); its coordinate holds the values, or their names if they
+        have any. The names of a variable
         ``smoke`` are also the coordinate ``smoke_name``.
 
     Raises
