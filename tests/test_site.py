@@ -223,6 +223,12 @@ def test_search_finds_evidence(report):
 
 # What people type, and the page that should be among the first three.
 SEARCHES = {
+    "denoise image": "target_potts",
+    "export to pandas dataframe": "draws",
+    "arviz InferenceData": "draws",
+    "save results to disk": "saving",
+    "how many samples do I need": "stopping",
+    "my chain is stuck": "tempering",
     "specific heat": "temperatures",
     "susceptibility": "temperatures",
     "calibration": "classes",
