@@ -95,7 +95,8 @@ def measure(name, power, limit):
         return "more"
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        return said[-1].partition(":")[0].rpartition(".")[2] if said else "killed"
+        error = said[-1].partition(":")[0].rpartition(".")[2] if said else "killed"
+        return "does not apply" if error == "ValueError" else error
     return json.loads(done.stdout)
 
 
