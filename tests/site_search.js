@@ -7,7 +7,7 @@ Object.assign(globalThis, {
   document: { addEventListener: nothing, readyState: "loading", getElementById: nothing },
   SPHINX_HIGHLIGHT_ENABLED: false,
 });
-const names = ["base-stemmer", "english-stemmer", "language_data", "doctools", "searchtools"];
+const names = ["base-stemmer", "english-stemmer", "doctools", "searchtools", "language_data"];
 const scripts = [...names.map(name => `${site}/_static/${name}.js`), `${site}/searchindex.js`];
 const read = name => (fs.existsSync(name) ? fs.readFileSync(name, "utf8") : "");
 vm.runInThisContext(scripts.map(read).join("\n") + `

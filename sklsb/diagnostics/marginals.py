@@ -50,9 +50,9 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     -------
     xarray.Dataset
         ``p`` and ``mcse``, with the target's dims and ``state``, whose coordinate holds the
-        target's values. If these have names, they are ``state_name``, and the coordinate holds
-        the names that all variables share, or "value 0", "value 1", ... where names differ. Both
-        are 0 where a variable does not have the value. If all draws or none have a value, the draws
+        target's values. If these have names, they are ``state_name``, and the coordinate holds the
+        names that all variables share in the same order, or else "value 0", "value 1", ... Both are
+        0 where a variable does not have the value. If all draws or none have a value, the draws
         cannot tell how far from 1 or 0 its probability is: mcse is NaN, or 0 if the variable has
         one possible value only (`Target.n_possible`), as with evidence.
 
