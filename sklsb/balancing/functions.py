@@ -54,7 +54,7 @@ class BalancingFunction(ABC):
     Examples
     --------
     >>> import numpy as np
-    >>> from sklsb.balancing import BalancingFunction
+    >>> from sklsb import BalancingFunction
     >>> class Cauchy(BalancingFunction):
     ...     def even_part(self, u):
     ...         return -np.log1p(np.square(u))

@@ -129,7 +129,7 @@ class EffectiveSampleSize:
     --------
     >>> import numpy as np
     >>> from sklsb import GibbsSampler, Ising
-    >>> from sklsb.diagnostics.stopping import EffectiveSampleSize
+    >>> from sklsb.diagnostics import EffectiveSampleSize
     >>> sampler = GibbsSampler(random_state=0).fit(Ising.lattice(np.zeros((4, 4)), coupling=0.2))
     >>> draws = sampler.sample(100_000, thin="sweep", stop=EffectiveSampleSize(400))
     >>> draws.attrs["stopped_by"]

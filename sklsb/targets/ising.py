@@ -98,7 +98,7 @@ class Ising(GraphTarget):
     Examples
     --------
     >>> import numpy as np
-    >>> from sklsb.targets import Ising
+    >>> from sklsb import Ising
     >>> pair = Ising([[0.0, 2.0], [2.0, 0.0]], field=[0.5, 0.0])
     >>> pair.log_prob([[1, 1], [1, -1]])
     array([ 2.5, -1.5])

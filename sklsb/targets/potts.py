@@ -76,7 +76,7 @@ class Potts(GraphTarget):
     Examples
     --------
     >>> import numpy as np
-    >>> from sklsb.targets import Potts
+    >>> from sklsb import Potts
     >>> pair = Potts([[0.0, 2.0], [2.0, 0.0]], field=[[0.5, 0.0, 0.0], [0.0, 0.0, -np.inf]])
     >>> pair.log_prob([[0, 0], [0, 1], [1, 2]])
     array([ 2.5,  0.5, -inf])

@@ -103,7 +103,7 @@ class RBM(Target):
     Examples
     --------
     >>> import numpy as np
-    >>> from sklsb.targets import RBM
+    >>> from sklsb import RBM
     >>> machine = RBM([[1.0, -2.0], [0.5, 0.0]], visible_bias=[0.0, -1.0])
     >>> machine.log_prob([[0, 0], [1, 0]]).round(3)
     array([1.386, 1.44 ])

@@ -101,7 +101,7 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
         initial_states: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Run the burn-in.
+        """Run the burn-in, or the race of `AutoSampler`.
 
         Parameters
         ----------
@@ -114,8 +114,8 @@ class BaseSampler(Saving, Exports, BaseEstimator, Worded):
             ``warm_start`` at the present states.
         checkpoint : path-like, optional
             File that the burn-in is written to every minute, and at a Ctrl-C. `fit` with the same
-            target and parameters goes on from there, bit for bit; a finished fit is only read. Not
-            for `AutoSampler`.
+            target and parameters goes on from there, bit for bit; a finished fit is only read.
+            `AutoSampler` refuses it.
 
         Returns
         -------
