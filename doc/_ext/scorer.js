@@ -25,7 +25,8 @@ var Scorer = {
       const found = withAll(new Set([term]), excluded);
       weights.set(term, found.length ? Math.log(1 + docnames.length / found.length) : 0);
       for (const result of found) {
-        const page = pages.get(result[5]) ?? pages.set(result[5], [...result.with(4, 0)]).get(result[5]);
+        if (!pages.has(result[5])) pages.set(result[5], result.map((part, k) => (k === 4 ? 0 : part)));
+        const page = pages.get(result[5]);
         page[4] += weights.get(term) * (result[4] < Scorer.title ? 1 : 2);
       }
     }
