@@ -25,6 +25,6 @@ for axis, (title, target) in zip(axes, targets.items(), strict=True):
     rate = found["ess_per_work"].to_series().reindex(names).fillna(0)
     colours = ["#f2a03d" if name == found.attrs["chosen"] else "0.7" for name in names]
     axis.barh(names, rate / rate.max(), color=colours)
-    axis.set(title=title, xlim=(0, 1), xlabel="effective draws, best = 1")
+    axis.set(title=title, xscale="log", xlim=(1e-4, 1), xlabel="effective draws, best = 1")
     axis.spines[["top", "right"]].set_visible(False)
 axes[0].invert_yaxis()
