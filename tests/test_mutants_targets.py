@@ -233,6 +233,7 @@ def check_labels_of_xarray(package):
     tests = anew("test_names")
     tests.test_labels_of_xarray_are_names()
     tests.test_states_with_labels_of_others_are_refused()
+    tests.test_fields_of_a_lattice_in_another_order_of_axes()
 
 
 def check_labels(package):
@@ -550,6 +551,13 @@ MUTANTS = {
         "found = self._by_text.get(_text(given), [])",
         "found = [given] if type(given) is int else []",
         check_lookup,
+        ".",
+    ),
+    "axes of a lattice by position": Mutant(
+        "targets/_graphs.py",
+        "transpose(*dims, ...)",
+        "transpose()",
+        check_labels_of_xarray,
         ".",
     ),
     "labels of xarray that are not read": Mutant(

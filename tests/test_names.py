@@ -927,6 +927,18 @@ def test_names_that_are_labels_in_another_order():
     assert Potts(np.eye(3), square.T).field.tolist() == square.values.tolist()
 
 
+def test_fields_of_a_lattice_in_another_order_of_axes():
+    grid = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("row", "col"))
+    for given in (grid, grid.T):
+        assert Ising.lattice(given).shape == (2, 3)
+        assert Ising.lattice(given).field.tolist() == grid.values.ravel().tolist()
+    labels = xr.DataArray(np.arange(24.0).reshape(2, 3, 4), dims=("row", "col", "state"))
+    for given in (labels, labels.T):
+        assert Potts.lattice(given).field.tolist() == labels.values.reshape(6, 4).tolist()
+    elsewhere = grid.T.rename(row="y", col="x")  # called otherwise: by position
+    assert Ising.lattice(elsewhere).shape == (3, 2)
+
+
 def test_one_list_names_the_values_of_all_variables():
     words = ["no", "yes"]
     for given in (

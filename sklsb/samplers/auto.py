@@ -477,10 +477,11 @@ class _Choice:
         else:
             return ""
         tried = "tempering" in self.samplers and name != "tempering"
+        other = "" if tried or name == "tempering" else " or ParallelTempering,"
         return (
             f"{seen} Answers may be wrong. "
-            f"{'Tempering was tried and is no better. ' if tried else ''}Give a larger n_burn_in, "
-            "or take ParallelTempering, and compare."
+            f"{'Tempering was tried and is no better. ' if tried else ''}Fit "
+            f"{type(self.sampler).__name__} alone with a larger n_burn_in,{other} and compare."
         )
 
     def table(self) -> xr.Dataset:

@@ -9,7 +9,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -166,7 +166,7 @@ def of_field(lattice: Any) -> Any:
     @worded
     @functools.wraps(lattice)
     def checked(cls: Any, field: Any, *args: Any, **kwargs: Any) -> Any:
-        if np.ndim(field) == 0 and args and isinstance(args[0], numbers.Integral):
+        if isinstance(field, numbers.Real) and args and isinstance(args[0], numbers.Integral):
             raise TypeError(
                 f"{cls.__name__}.lattice was given {field!r} and {args[0]!r}, as if they were the "
                 "sides of the grid; give the field of each site, an array that has these sides, "
@@ -233,6 +233,9 @@ class GraphTarget(Target):
                 f"field has shape {values.shape}; a lattice needs one of shape {needed}, or with "
                 f"more sides. For a constant field give np.full({needed}, value)."
             )
+        dims = {1: ("site",), 2: ("row", "col")}.get(n_axes) or [f"axis_{i}" for i in range(n_axes)]
+        if {*dims} <= {*getattr(field, "dims", ())}:  # of xarray, in any order
+            values = as_array(cast(Any, field).transpose(*dims, ...), "field")
         shape = values.shape[:n_axes]
         are_sides = values.ndim == 1 and values.dtype.kind == "i" and (values > 1).all()
         if isinstance(field, tuple) and are_sides:
@@ -250,7 +253,6 @@ class GraphTarget(Target):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
         model = cls.__new__(cls)
         strengths = finite_array(as_array(coupling, "coupling"), "coupling", (n_axes, *shape))
-        dims = {1: ("site",), 2: ("row", "col")}.get(n_axes) or [f"axis_{i}" for i in range(n_axes)]
         model._set(_lattice_couplings(strengths, periodic), values, shape, tuple(dims))
         return model
 
