@@ -148,7 +148,8 @@ def _ask(error: TypeError, function: Callable[..., Any], args: Any, kwargs: Any)
             return
         varied = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         of = [p for p in signature.parameters.values() if p.default is p.empty]
-        needed = [p.name for p in of if p.kind not in varied and p.name not in ("self", "cls")]
+        of = [p for p in of if p.kind not in varied and p.name not in ("self", "cls")]
+        needed = [p.name + "=..." * (p.kind is p.KEYWORD_ONLY) for p in of]
         raise TypeError(f"{error}; write {function.__name__}({', '.join(needed)}).") from None
 
 

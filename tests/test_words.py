@@ -229,6 +229,11 @@ def test_calls_say_what_they_lack(code):
     assert MISSING[code] in str(caught.value)
 
 
+def test_keyword_only_arguments_are_shown_as_such():
+    with pytest.raises(TypeError, match=r"write sample_chains\(.*, n_chains=\.\.\.\)\.$"):
+        sklsb.sample_chains()
+
+
 def test_worded_functions_are_themselves():
     for room in (sklsb.diagnostics, sklsb.exact, sklsb.plot):
         for name in room.__all__:
