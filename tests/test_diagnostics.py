@@ -18,6 +18,7 @@ from sklsb import (
     exact,
 )
 from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
+from sklsb.diagnostics.marginals import _ess as ess_of_indicators
 from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
 
 
@@ -311,6 +312,21 @@ def test_mcse_of_marginals_is_the_formula(arviz):
             assert result["p"].values[site, state] == hit.mean()
             wanted = pytest.approx(literal_mcse(hit, arviz), rel=1e-10)
             assert result["mcse"].values[site, state] == wanted
+
+
+def test_ess_of_indicators_is_arvizs(arviz):
+    rng = np.random.default_rng(0)
+    keep = np.array([0.0, 0.5, 0.9, 0.99, 0.999, -0.9])  # the last one mostly turns round
+    for n in (4, 5, 6, 7, 8, 9, 31, 100, 1001):
+        for n_chains in (1, 3):
+            hit = rng.random((n_chains, n, keep.size)) < 0.5
+            for t in range(1, n):
+                moves = rng.random((n_chains, keep.size)) > np.abs(keep)
+                hit[:, t] = np.where(moves, hit[:, t], hit[:, t - 1] ^ (keep < 0.0))
+            hit[0, 0] = ~hit[0, 1]  # not the same in all draws
+            wanted = [float(arviz.ess(one.astype(float))) for one in np.moveaxis(hit, 2, 0)]
+            assert ess_of_indicators(hit) == pytest.approx(wanted, rel=1e-9)
+    assert np.isnan(ess_of_indicators(hit[:, :3])).all()
 
 
 def replicas(n_sites, n, n_replicas=10, seed=0):

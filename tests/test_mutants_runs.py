@@ -124,6 +124,11 @@ def check_looked_at_again(package):
     anew("test_disagreement").check_looks(84)
 
 
+def check_ess(package):
+    arviz = pytest.importorskip("arviz", reason="is the other way to compute it")
+    anew("test_diagnostics").test_ess_of_indicators_is_arvizs(arviz)
+
+
 def check_errors_of_visits(package):
     tests, arviz = anew("test_diagnostics"), pytest.importorskip("arviz")
     tests.test_mcse_of_visits_is_the_formula(arviz)
@@ -558,6 +563,20 @@ MUTANTS = {
         "np.minimum(inside, outside)",
         "np.maximum(inside, outside)",
         check_errors_of_visits,
+        ".",
+    ),
+    "autocorrelations of indicators that may rise again": Mutant(
+        MARGINALS,
+        "np.minimum.accumulate(sums, axis=1)",
+        "sums",
+        check_ess,
+        ".",
+    ),
+    "a last autocorrelation that is negative": Mutant(
+        MARGINALS,
+        "np.where((more > 0.0) | (end >= 0.0), more, 0.0)",
+        "more",
+        check_ess,
         ".",
     ),
     "visits of replicas taken together over the chains": Mutant(
