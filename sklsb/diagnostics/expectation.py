@@ -193,7 +193,6 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
     chains = draws["x"].values
     if isinstance(target, Target):
         chains = states_of(draws, target).reshape(chains.shape)
-    chains = chains.astype(np.int64)
     kind = called(target) if isinstance(target, Target) else draws.attrs.get(CALLED, "")
     if target is None and kind == "numbers" and (name == "sum" or callable(name)):
         raise ValueError(
@@ -202,12 +201,13 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
         )
     if name == "sum":
         _check_sum(kind)
-    if name == "sum" and target is None:
-        return np.asarray(chains.sum(axis=(*range(2, chains.ndim),)), dtype=np.float64)
+    if name == "sum" and (target is None or not kind):
+        total = chains.sum(axis=(*range(2, chains.ndim),), dtype=np.int64)
+        return np.asarray(total, dtype=np.float64)
     if callable(name):
-        if isinstance(target, Target) and kind == "numbers":
-            chains = _by_name(target, chains)
-        found = np.stack([real_array(name(x), "function(x)") for x in chains])
+        by_name = isinstance(target, Target) and kind == "numbers"
+        each = (_by_name(target, x) if by_name else x.astype(np.int64) for x in chains)
+        found = np.stack([real_array(name(x), "function(x)") for x in each])
         if found.shape[:2] != chains.shape[:2]:
             raise ValueError(
                 f"function returned the shape {found.shape[1:]} for {chains.shape[1]} states; it "
@@ -219,10 +219,10 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             f"function is {function!r:.100} and target is {target!r}; for a list of terms give the "
             "target that was sampled, else a callable or a name."
         )
-    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], target.n_sites))
-    terms = _terms(target, function)
+    x, terms = chains.reshape(*chains.shape[:2], target.n_sites), _terms(target, function)
+    places = {i: np.searchsorted(target.values, x[:, :, i]) for s, _ in terms for i in s}
     zero = np.zeros(chains.shape[:2])
-    return sum((table[tuple(places[:, :, i] for i in s)] for s, table in terms), zero)
+    return sum((table[tuple(places[i] for i in s)] for s, table in terms), zero)
 
 
 def _check_sum(kind: str) -> None:
@@ -233,11 +233,11 @@ def _check_sum(kind: str) -> None:
         )
 
 
-def _by_name(target: Target, chains: NDArray[Any]) -> NDArray[Any]:
+def _by_name(target: Any, x: NDArray[Any]) -> NDArray[Any]:
     """Return states with the names of values, which are numbers, in place of the values."""
-    places = np.searchsorted(target.values, chains.reshape(*chains.shape[:2], -1))
-    columns = [np.array(own)[places[:, :, i]] for i, own in enumerate(target.state_names or ())]
-    return np.stack(columns, axis=2).reshape(chains.shape)
+    places = np.searchsorted(target.values, x.reshape(len(x), -1))
+    columns = [np.array(own)[places[:, i]] for i, own in enumerate(target.state_names)]
+    return np.stack(columns, axis=1).reshape(x.shape)
 
 
 def _terms(target: Target, function: Any) -> Terms:
