@@ -116,28 +116,24 @@ def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
 
 
 @kernel
-def spread(buckets, memory, base, room, marginal, wanted, first, end, mode):
+def spread(buckets, memory, base, room, marginal, wanted, span, blocks, mode):
     """Pass the belief of each wanted bucket, in memory, on to those whose messages it joins.
 
-    Beliefs are 1 at the roots. ``marginal`` of shape (variables, largest number of values) is added
-    to. Goes from the last bucket to the first; returns the number of entries passed on.
+    ``span`` = (first, end), which goes from the last bucket to the first. Beliefs are 1 at the
+    roots. ``marginal`` of shape (variables, largest number of values) is added to. Only some
+    ``blocks`` = (first, last) are passed on, of a bucket whose values have the first row of
+    ``marginal``, unless last is -1; threads may pass on others at once, in rooms of their own.
+    Returns the number of entries passed on.
     """
-    made = 0
-    for i in range(end - 1, first - 1, -1):
+    made, (first, last) = 0, blocks
+    for i in range(span[1] - 1, span[0] - 1, -1):
         # The joint distribution of the neighbours of barren variables is unknown.
         if buckets.message[i] >= 0 and wanted[i]:
             made += buckets.message_size[i] * buckets.k[i]
-            n_blocks = buckets.message_size[i] // buckets.inner_size[i]
-            clear_below(buckets, memory, i)
-            row = marginal[buckets.variable[i]]
-            _spread_blocks(buckets, memory, base, room, row, i, 0, n_blocks, mode)
+            row, end = marginal[0], last
+            if last < 0:
+                clear_below(buckets, memory, i)
+                row = marginal[buckets.variable[i]]
+                end = buckets.message_size[i] // buckets.inner_size[i]
+            _spread_blocks(buckets, memory, base, room, row, i, first, end, mode)
     return made
-
-
-@kernel
-def spread_part(buckets, memory, base, room, marginal, mode, i, first, last):
-    """Pass on some blocks of a belief; sums of its variable's values are added to ``marginal``.
-
-    Threads may pass on other pieces at once, in rooms of their own.
-    """
-    _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode)

@@ -110,7 +110,7 @@ def join_block(buckets, memory, room, i, fresh, mode):
     if fresh and middle < last:
         for v in range(k):
             row = room.common[v * n : (v + 1) * n]
-            _join_row(buckets, memory, room, i, (middle, last, False), v, row, n, mode)
+            _join_row(buckets, memory, room, i, (middle, last, last < middle), v, row, n, mode)
     for v in range(k):
         row = room.block[v * n : (v + 1) * n]
         _join_row(buckets, memory, room, i, (first, middle, middle < last), v, row, n, mode)
@@ -254,30 +254,25 @@ def finish(buckets, memory, room, scales, i, mode):
 
 
 @kernel
-def send(buckets, memory, base, room, scales, stale, first, end, mode):
-    """Make the messages of ``stale`` buckets one by one.
+def send(buckets, memory, base, room, scales, stale, span, blocks, mode):
+    """Make the messages of ``stale`` buckets, ``span`` = (first, end), one by one.
 
-    ``scales`` gets, for each message, the power of two that it was divided by, and log2 of its
-    smallest entry above 0. Returns the number of entries made, and the bucket whose message is all
-    zero, where it ends, or -1.
+    Only some ``blocks`` = (first, last) of each, so that threads may make others at once, in rooms
+    of their own; all if last is -1, and then the message is scaled by its largest entry: ``scales``
+    gets the power of two that each was divided by, and log2 of its smallest entry above 0. Returns
+    the number of entries made, and the bucket whose message is all zero, where it ends, or -1.
     """
-    made = 0
-    for i in range(first, end):
+    made, (first, last) = 0, blocks
+    for i in range(span[0], span[1]):
         if buckets.message[i] >= 0 and stale[i]:
             made += buckets.message_size[i] * buckets.k[i]
             n_blocks = buckets.message_size[i] // buckets.inner_size[i]
             _forget_range(room, buckets.inner_size[i], mode)
-            _send_blocks(buckets, memory, base, room, i, 0, n_blocks, mode)
-            if finish(buckets, memory, room, scales, i, mode):
+            end = n_blocks if last < 0 else last
+            _send_blocks(buckets, memory, base, room, i, first, end, mode)
+            if last < 0 and finish(buckets, memory, room, scales, i, mode):
                 return made, i
     return made, -1
-
-
-@kernel
-def send_part(buckets, memory, base, room, mode, i, first, last):
-    """Make some blocks of a message: threads may make others at once, in rooms of their own."""
-    _forget_range(room, buckets.inner_size[i], mode)
-    _send_blocks(buckets, memory, base, room, i, first, last, mode)
 
 
 @inlined

@@ -23,15 +23,8 @@ from sklsb._kernels.elimination.buckets import (
     Room,
     new_room,
 )
-from sklsb._kernels.elimination.marginals import clear_below, spread, spread_part
-from sklsb._kernels.elimination.messages import (
-    SMALLEST,
-    bound_lost,
-    finish,
-    place,
-    send,
-    send_part,
-)
+from sklsb._kernels.elimination.marginals import clear_below, spread
+from sklsb._kernels.elimination.messages import SMALLEST, bound_lost, finish, place, send
 from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.exact.elimination.plan import Plan
 
@@ -39,6 +32,8 @@ Values = NDArray[np.uint32]
 # Table entries between two returns to Python, about a tenth of a second.
 _BUDGET = {LINEAR: 1 << 24, MAX: 1 << 23, LOG: 1 << 20}
 _SPREAD_BUDGET = {LINEAR: 1 << 23, LOG: 1 << 20}
+# All blocks of a bucket, for kernels that can take some.
+_WHOLE = (0, -1)
 # Fewest table entries of a bucket that threads share.
 _SHARED = 1 << 18
 # Log2 of what underflow may lose, relative to the sum and to a single probability, and of what
@@ -198,24 +193,30 @@ class Passes:
 
     def _send(self, first: int, end: int) -> tuple[int, int]:
         """Make messages of buckets; return the entries, and the bucket of an empty one or -1."""
-        made, state = 0, (self.memory, self.base, self._rooms[0], self.scales, self.stale)
+        made, room = 0, self._rooms[0]
         for a, b, large in self._pieces(first, end, _BUDGET[self.mode]):
             if large:
                 n, failed = self._send_large(a) if self.stale[a] else (0, -1)
             else:
-                n, failed = send(self.plan.buckets, *state, a, b, self.mode)
+                n, failed = self._send_blocks(room, (a, b), _WHOLE)
                 self.progress(int(n))
             made += int(n)
             if failed >= 0:
                 return made, failed
         return made, -1
 
+    def _send_blocks(
+        self, room: Room, span: tuple[int, int], blocks: tuple[int, int]
+    ) -> tuple[int, int]:
+        state = self.memory, self.base, room, self.scales, self.stale
+        return send(self.plan.buckets, *state, span, blocks, self.mode)
+
     def _send_large(self, i: int) -> tuple[int, int]:
         """Make one message, by all threads."""
         buckets, room, n = self.plan.buckets, self._rooms[0], int(self._entries[i])
 
         def work(room: Room, _: int, first: int, last: int) -> Array:
-            send_part(buckets, self.memory, self.base, room, self.mode, i, first, last)
+            self._send_blocks(room, (i, i + 1), (first, last))
             return np.array([-room.least, room.top])
 
         n_parts = -(-n // _BUDGET[self.mode]) * len(self._rooms)
@@ -351,12 +352,18 @@ class Passes:
 
     def _spread(self, first: int, end: int, result: Array) -> None:
         """Go back through some buckets; add to the probabilities of their variables' values."""
-        state = self.memory, self.base, self._rooms[0], result, self.wanted
         for a, b, large in reversed(self._pieces(first, end, _SPREAD_BUDGET[self.mode])):
             if not large:
-                self.progress(int(spread(self.plan.buckets, *state, a, b, self.mode)))
+                made = self._spread_blocks(self._rooms[0], result, (a, b), _WHOLE)
+                self.progress(int(made))
             elif self.wanted[a]:
                 self._spread_large(a, result)
+
+    def _spread_blocks(
+        self, room: Room, result: Array, span: tuple[int, int], blocks: tuple[int, int]
+    ) -> int:
+        state = self.memory, self.base, room, result, self.wanted
+        return spread(self.plan.buckets, *state, span, blocks, self.mode)
 
     def _spread_large(self, i: int, result: Array) -> None:
         """Pass on one belief in pieces; sums do not depend on the number of threads.
@@ -371,8 +378,7 @@ class Passes:
         clear_below(buckets, self.memory, i)
 
         def work(room: Room, part: int, first: int, last: int) -> None:
-            args = (buckets, self.memory, self.base, room, sums[part], self.mode)
-            spread_part(*args, i, first, last)
+            self._spread_blocks(room, sums[part : part + 1], (i, i + 1), (first, last))
 
         self._share(i, n, work, at_once)
         result[buckets.variable[i]] += sums.sum(axis=0)
