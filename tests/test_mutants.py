@@ -647,7 +647,7 @@ MUTANTS = {
         BALANCED, "ratio = before / after\n", "ratio = (before / after) ** 0.99\n", check_step, STEP
     ),
     "accepted by the sum without the last block": Mutant(
-        TREE, "return ((t[b] + t[b + 1]) +", "return ((t[b] + 0.0) +", check_step, STEP
+        TREE, "return ((t[b] + t[b + _1]) +", "return ((t[b] + 0.0) +", check_step, STEP
     ),
     # Caches
     "cache updated on rejection": Mutant(
@@ -666,17 +666,23 @@ MUTANTS = {
     ),
     "sums not refreshed on acceptance": Mutant(
         BALANCED,
-        "chain.evaluations[0] += np.int64(end - begin)\n    sum_touched",
-        "chain.evaluations[0] += np.int64(end - begin)\n    (lambda *a: None)",
+        "chain.evaluations[0] += np.int64(n)\n    sum_touched",
+        "chain.evaluations[0] += np.int64(n)\n    (lambda *a: None)",
         check_step,
         REBUILD,
     ),
-    "second level of sums not refreshed": Mutant(
+    "second level of sums other than in a rebuild": Mutant(
         TREE,
-        "for lev in range(1, chain.part.level.size - 1):",
-        "for lev in range(2, chain.part.level.size - 1):",
+        "= _sum8(tree, source + (g << _3))",
+        "= _sum8(tree, source + (g << _3)) * (1.0 - 1e-9 * (lev == 2))",
         check_target,
         REBUILD,
+    ),
+    "last block of a range not refreshed": Mutant(
+        TREE, "- first + _1\n", "- first\n", check_step, REBUILD
+    ),
+    "exponentials of whole vectors only": Mutant(
+        BALANCED, "range((n + np.uint64(7)) &", "range(n &", check_step, "in intervals of u_select"
     ),
     "offset never renewed": Mutant(
         BALANCED,

@@ -92,8 +92,9 @@ def log_weight(table, u):
     """Return log g(exp u) = u/2 + h(abs(u)); -inf at u = -inf whatever h is."""
     last = np.float64(table.value.size) - 1.0
     a = abs(u) * table.inverse_step
-    knot = np.uint64(min(a, last))
-    h = table.value[knot] + table.slope[knot] * (a - np.float64(knot))
+    below = np.floor(min(a, last))
+    knot = np.uint64(below)
+    h = table.value[knot] + table.slope[knot] * (a - below)
     return -np.inf if u == -np.inf else 0.5 * u + h
 
 

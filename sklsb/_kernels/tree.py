@@ -12,6 +12,7 @@ from sklsb._kernels._jit import inlined
 from sklsb._kernels.numeric import prefetch
 
 FAN_OUT = 8
+_1, _2, _3, _4, _5, _6, _7 = map(np.uint64, range(1, FAN_OUT))
 
 
 def levels(n_moves: int) -> NDArray[np.uint64]:
@@ -27,8 +28,9 @@ def levels(n_moves: int) -> NDArray[np.uint64]:
 
 @inlined
 def _sum8(t, b):
-    return ((t[b] + t[b + 1]) + (t[b + 2] + t[b + 3])) + (
-        (t[b + 4] + t[b + 5]) + (t[b + 6] + t[b + 7])
+    # Unsigned, or each index would be compared with 0 before use.
+    return ((t[b] + t[b + _1]) + (t[b + _2] + t[b + _3])) + (
+        (t[b + _4] + t[b + _5]) + (t[b + _6] + t[b + _7])
     )
 
 
@@ -48,32 +50,20 @@ def sum_all(chain):
 
 @inlined
 def sum_touched(chain, touched, begin, end):
-    """Recompute the block sums above the (sorted) touched weights; return the total."""
-    three = np.uint64(3)
-    n = np.uint64(0)
-    last = np.uint64(1 << 62)
-    tree = chain.part.tree
-    base = chain.part.level[1]
-    for k in range(begin, end):
-        g = np.uint64(touched[k]) >> three
-        if g != last:
-            tree[base + g] = _sum8(tree, g << three)
-            chain.part.group[n] = g
-            n += np.uint64(1)
-            last = g
-    for lev in range(1, chain.part.level.size - 1):
-        source, base = base, chain.part.level[lev + 1]
-        m = np.uint64(0)
-        last = np.uint64(1 << 62)
-        for k in range(n):
-            g = chain.part.group[k] >> three
-            if g != last:
-                tree[base + g] = _sum8(tree, source + (g << three))
-                chain.part.group[m] = g
-                m += np.uint64(1)
-                last = g
-        n = m
-    return tree[base]
+    """Recompute the block sums above the (sorted) touched weights.
+
+    Of a block that appears twice, or that has no touched weight, the same sum is found again: that
+    costs less than branches that the processor cannot predict.
+    """
+    tree, level = chain.part.tree, chain.part.level
+    for lev in range(1, level.size if begin < end else 0):
+        source, target, shift = level[lev - 1], level[lev], np.uint64(3 * lev)
+        first = np.uint64(touched[begin]) >> shift
+        n = (np.uint64(touched[end - _1]) >> shift) - first + _1
+        few = n <= end - begin
+        for k in range(n if few else end - begin):
+            g = first + k if few else np.uint64(touched[begin + k]) >> shift
+            tree[target + g] = _sum8(tree, source + (g << _3))
 
 
 @inlined
@@ -88,18 +78,18 @@ def select(view, chain, r):
     node = np.uint64(0)
     for lev in range(chain.part.level.size - 2, -1, -1):
         b = chain.part.level[lev] + node * np.uint64(FAN_OUT)
-        t2, t4, t6 = tree[b + 2], tree[b + 4], tree[b + 6]
-        s45 = t4 + tree[b + 5]
+        t2, t4, t6 = tree[b + _2], tree[b + _4], tree[b + _6]
+        s45 = t4 + tree[b + _5]
         p1 = tree[b]
-        p2 = p1 + tree[b + 1]
+        p2 = p1 + tree[b + _1]
         p3 = p2 + t2
-        p4 = p2 + (t2 + tree[b + 3])
+        p4 = p2 + (t2 + tree[b + _3])
         p5 = p4 + t4
         p6 = p4 + s45
         p7 = p4 + (s45 + t6)
-        p8 = p4 + (s45 + (t6 + tree[b + 7]))
         # Rounding in the level above may leave r at the end of this block.
-        r = r if r < p8 else p8 * (1.0 - 2.0**-53)
+        whole = tree[chain.part.level[lev + 1] + node]
+        r = r if r < whole else whole * (1.0 - 2.0**-53)
         below = (
             (np.uint64(p1 <= r) + np.uint64(p2 <= r)) + (np.uint64(p3 <= r) + np.uint64(p4 <= r))
         ) + ((np.uint64(p5 <= r) + np.uint64(p6 <= r)) + np.uint64(p7 <= r))

@@ -30,14 +30,13 @@ class Weights(NamedTuple):
 
     tree: NDArray[np.float64]
     offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
-    old_weight: NDArray[np.float64]  # scratch
-    group: NDArray[np.uint64]  # scratch
+    old_weight: NDArray[np.float64]  # scratch, padded to groups of 8
     level: NDArray[np.uint64]  # shared: where each level of the tree starts
 
 
 @implements(row_of, Weights)
 def _row_of(part, c):
-    return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.group[c], part.level)
+    return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.level)
 
 
 # Log factors where all are 1.
@@ -52,8 +51,7 @@ def new_weights(target: Any, n_chains: int) -> Weights:
     return Weights(
         tree=np.zeros((n_chains, int(level[-1]) + 1)),
         offset=np.zeros((n_chains, 1)),
-        old_weight=np.empty((n_chains, most_touched)),
-        group=np.empty((n_chains, most_touched), dtype=np.uint64),
+        old_weight=np.zeros((n_chains, -(-most_touched // 8) * 8)),
         level=level,
     )
 
@@ -120,11 +118,16 @@ def propose(view, rule, chain, move):
     """Make a move and update weights and sums; return the inverse move."""
     inverse = flip(view, chain, move)
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
-    for k in range(begin, end):
-        t = np.uint64(view.touched[k])
-        chain.part.old_weight[k - begin] = chain.part.tree[t]
-        chain.part.tree[t] = exp(log_weight_at(view, rule, chain, t) - chain.part.offset[0])
-    chain.evaluations[0] += np.int64(end - begin)
+    tree, weight, offset = chain.part.tree, chain.part.old_weight, chain.part.offset[0]
+    n = end - begin
+    for k in range(n):
+        weight[k] = log_weight_at(view, rule, chain, np.uint64(view.touched[begin + k])) - offset
+    for k in range((n + np.uint64(7)) & ~np.uint64(7)):  # whole vectors, with some that are unused
+        weight[k] = exp(weight[k])
+    for k in range(n):
+        t = np.uint64(view.touched[begin + k])
+        weight[k], tree[t] = tree[t], weight[k]
+    chain.evaluations[0] += np.int64(n)
     sum_touched(chain, view.touched, begin, end)
     return inverse
 
