@@ -77,7 +77,8 @@ _fused_exp = fused(_power)
 @inlined
 def rough_exp(x):
     """exp(x) for x from -80 to 80, to which others are cut, within 1e-5, as float32."""
-    return _fused_exp(min(max(x, _LEAST_32), _MOST_32))
+    x = _LEAST_32 if x < _LEAST_32 else x
+    return _fused_exp(_MOST_32 if x > _MOST_32 else x)
 
 
 @inlined

@@ -51,6 +51,7 @@ class Classes(NamedTuple):
     # -1 if it is the other way round; empty if not all pairs do
     near: NDArray[np.uint32]  # places of neighbours, n_sites for missing ones; empty with shifts
     rough: NDArray[np.float32]  # fields, rounded
+    coupling: float  # not above the largest either
     close: float  # twice what a probability from these may be off by
     block: NDArray[np.int64]  # where variables that are drawn together begin, and the end
     first: NDArray[np.int64]  # of each block's shifts
@@ -91,6 +92,7 @@ class Classes(NamedTuple):
             swap,
             near(0, 0 if len(shift) else n).ravel(),
             np.clip(field, -_LARGEST, _LARGEST).astype(np.float32),
+            float(np.clip(view.coupling, -_LARGEST, _LARGEST)),
             _CLOSE + 1e-6 * largest,
             block,
             first,
@@ -201,18 +203,18 @@ def _sweep_classes(view, rule, chain, u):
 
 
 @inlined
-def _number(rule, u, k):
-    """Return the k-th uniform number; u may be the one word that makes all."""
-    return number_of(u[0], k) if u.size < rule.sites.size else u[k]
+def _number(n, u, k):
+    """Return the k-th of n uniform numbers; u may be the one word that makes all."""
+    return number_of(u[0], k) if u.size < n else u[k]
 
 
 @inlined
-def _decide(rule, u, begin, gap, number, close):
+def _decide(n, u, begin, gap, number, close):
     """Make numbers negative if they are below p / (1 + p), with log p in ``gap`` the odds.
 
     Few are so close that the first digits do not decide: return whether there are any.
     """
-    if u.size < rule.sites.size:
+    if u.size < n:
         fill_roughly(u[0], begin, number)
     else:
         for k in range(number.size):
@@ -232,18 +234,18 @@ def _decide(rule, u, begin, gap, number, close):
 @inlined
 def _exactly(u, log_ratio):
     """Return the gap between a uniform number and the probability of a flip."""
-    odds = exp(min(log_ratio, 700.0))
+    odds = exp(700.0 if log_ratio > 700.0 else log_ratio)
     return -_ONE if u < odds / (1.0 + odds) else _ONE
 
 
 def _draw_one_by_one(view, rule, chain, u):
     """Evaluate and flip one by one; what is between is vectorised for two values."""
-    part = chain.part
+    part, n_sites = chain.part, rule.sites.size
     if not rule.two_valued:
-        for k in range(rule.sites.size):
+        for k in range(n_sites):
             draw_site(view, chain, np.uint64(rule.sites[k]), u[k], part.log_ratio)
         return
-    chain.evaluations[0] += rule.sites.size
+    chain.evaluations[0] += n_sites
     for color in range(rule.start.size - 1):
         for begin in range(rule.start[color], rule.start[color + 1], _TOGETHER):
             size = min(_TOGETHER, rule.start[color + 1] - begin)
@@ -252,10 +254,10 @@ def _draw_one_by_one(view, rule, chain, u):
                 part.log_ratio[k] = log_ratio(view, chain, np.uint64(rule.sites[begin + k]))
             for k in range(size):
                 gap[k] = np.float32(part.log_ratio[k])
-            if _decide(rule, u, begin, gap, number, np.float32(_CLOSE)):
+            if _decide(n_sites, u, begin, gap, number, np.float32(_CLOSE)):
                 for k in range(size):
                     if gap[k] < _ZERO:
-                        number[k] = _exactly(_number(rule, u, begin + k), part.log_ratio[k])
+                        number[k] = _exactly(_number(n_sites, u, begin + k), part.log_ratio[k])
             n = 0
             for k in range(size):
                 part.flips[n] = rule.sites[begin + k]
@@ -278,29 +280,29 @@ def _draw_unobserved(view, rule, chain, u):
 @implements(draw_all, UniformIsingView)
 def _draw_in_order(view, rule, chain, u):
     part, classes = chain.part, chain.part.classes
-    spin, pairs = classes.spin, np.int64(0)
-    coupling = np.float32(min(max(view.coupling, -_LARGEST), _LARGEST))
+    spin, pairs, n_sites = classes.spin, np.int64(0), rule.sites.size
+    coupling = np.float32(classes.coupling)
     for b in range(classes.block.size - 1):
         begin, end = classes.block[b], classes.block[b + 1]
         # Slices: indices that might be negative would not be vectorised.
         here, field, size = spin[begin:end], classes.rough[begin:end], end - begin
         total, gap, number = classes.total[:size], part.gap[:size], part.number[:size]
-        _sum_neighbours(view, classes, b, total)
+        _sum_neighbours(view.slots, classes, b, total)
         for k in range(size):
             gap[k] = _MINUS_TWO * np.float32(here[k]) * (field[k] + coupling * np.float32(total[k]))
-        if _decide(rule, u, begin, gap, number, np.float32(classes.close)):
+        if _decide(n_sites, u, begin, gap, number, np.float32(classes.close)):
             for k in range(size):
                 if gap[k] < _ZERO:
                     field_here = view.field[classes.order[begin + k]]
                     local = field_here + view.coupling * total[k]
-                    number[k] = _exactly(_number(rule, u, begin + k), -2.0 * here[k] * local)
+                    number[k] = _exactly(_number(n_sites, u, begin + k), -2.0 * here[k] * local)
         for k in range(size):
             here[k] = -here[k] if number[k] < _ZERO else here[k]
         if begin >= rule.start[rule.start.size - 2]:
             for k in range(size):
                 pairs += np.int32(here[k]) * np.int32(total[k])
     classes.pairs[0] = pairs
-    chain.evaluations[0] += rule.sites.size
+    chain.evaluations[0] += n_sites
     half, swap, place = np.int64(_TOGETHER // 2), classes.swap, classes.place
     for begin in range(0, swap.size, half):
         other = swap[begin : begin + half]
@@ -329,8 +331,8 @@ def _take_over(chain, begin, drawn):
 
 
 @inlined
-def _sum_neighbours(view, classes, b, total):
-    begin, spin, width = classes.block[b], classes.spin, len(view.slots)
+def _sum_neighbours(slots, classes, b, total):
+    begin, spin, width = classes.block[b], classes.spin, len(slots)
     if classes.near.size > 0:
         near = classes.near[begin * width : classes.block[b + 1] * width]
         for k in range(total.size):
