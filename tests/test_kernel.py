@@ -8,8 +8,10 @@ import math
 import os
 import pickle
 import shutil
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -543,24 +545,49 @@ def changed(content, at):
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
+DAMAGES = (
+    lambda content: content[: len(content) // 2],
+    lambda content: changed(content, len(content) // 2),
+    lambda content: b"",
+    lambda content: changed(content, 0),
+)
+
+
+def is_whole(path):
+    content = path.read_bytes()
+    return content[:32] == hashlib.sha256(content[32:]).digest()
+
+
+@pytest.mark.slow
 def test_damaged_entries_are_compiled_again_and_written_whole(copied):
     package, found = copied
-    damages = (
-        lambda content: content[: len(content) // 2],
-        lambda content: changed(content, len(content) // 2),
-        lambda content: b"",
-        lambda content: changed(content, 0),
-    )
-    for path, damaged in zip(package.kept(), damages, strict=True):
+    for path, damaged in zip(package.kept(), DAMAGES, strict=True):
         path.write_bytes(damaged(path.read_bytes()))
     before = package.kept()
     assert package.run("ising potts") == found
     after = package.kept()
     assert after.keys() == before.keys()
     assert not after.items() & before.items()
-    for path in after:
-        content = path.read_bytes()
-        assert content[:32] == hashlib.sha256(content[32:]).digest()
+    assert all(map(is_whole, after))
+
+
+@pytest.mark.parametrize("damaged", [None, *DAMAGES], ids=["whole", "half", "in", "no", "digest"])
+def test_a_damaged_entry_of_one_line_is_compiled_again(damaged, tmp_path, monkeypatch):
+    """The same for a kernel that is compiled in no time."""
+    (tmp_path / "halves.py").write_text("def half(x):\n    return x / 2.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    half = importlib.import_module("halves").half
+    monkeypatch.delitem(sys.modules, "halves")
+    first = _jit.kernel(half)
+    assert first(3.0) == 1.5
+    (path,) = Path(first._cache._cache_path).glob("half-*.nbc")
+    content = path.read_bytes()
+    if damaged is not None:
+        path.write_bytes(damaged(content))
+    again = _jit.kernel(half)
+    assert again(3.0) == 1.5
+    assert sum(again.stats.cache_hits.values()) == (damaged is None)
+    assert is_whole(path)
 
 
 UNCACHED = """
