@@ -96,7 +96,7 @@ def check_class_weights(package):
 
 
 def check_pictures(package):
-    anew("test_spike_slab_classifier").test_pictures_show_the_odds_ratios_of_the_table()
+    anew("test_spike_slab_classifier").check_pictures(60)
 
 
 def check_full_table(package):

@@ -409,8 +409,8 @@ def test_coefficients_that_can_be_compared():
     pyplot.close("all")
 
 
-def test_pictures_show_the_odds_ratios_of_the_table():
-    X, y = data(n=300)
+def check_pictures(n):
+    X, y = data(n)
     found = fitted(X, np.where(y, "ill", "control"), expected_size=1)
     table = found.summary(standardized=True)
     assert table.attrs["class"] == "ill" == found.classes_[1]
@@ -435,6 +435,10 @@ def test_pictures_show_the_odds_ratios_of_the_table():
     sizes = found.plot.sizes().get_xticks()
     np.testing.assert_array_equal(sizes, np.round(sizes))
     pyplot.close("all")
+
+
+def test_pictures_show_the_odds_ratios_of_the_table():
+    check_pictures(300)
 
 
 def test_columns_of_few_draws_have_no_interval():
