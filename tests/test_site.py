@@ -169,6 +169,8 @@ def test_lists_of_changes_are_folded():
     text = (SITE / "changes.html").read_text(encoding="utf-8")
     assert text.count("<details><summary>") == text.count("</details>") > 10
     assert text.index("[Unreleased]") < text.index("<details>") < text.index("[0.1.0]<a")
+    assert text.index('id="seeded-draws-that-change"') < text.index("<details>")
+    assert pages()["changes.html"].n_words < 2000
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
