@@ -5,7 +5,7 @@ sequence, over all chains; then the harmonic mean over the sites, "weighted" by 
 (the pilot's criterion) or "plain". Parts, each with a table:
 
 cases     the four Ising cases of the paper: hit95 (iterations until the mean over the chains of
-          sum(x) has covered 95 % of its way), paper ESS, ESS per step, final mean of sum(x)
+          sum(x) has covered 95% of its way), paper ESS, ESS per step, final mean of sum(x)
 variants  cases 3 and 4 with free boundary, and with couplings of random sign
 glasses   thirty random spin glasses, d = 100 to 1,000, default settings
 tied      lattices of dimers and near-deterministic pairs among free sites
@@ -359,7 +359,7 @@ def mixing_of(case, seed, variant, learned, options):
 
 
 def hit95(target, balancing, start, final, seed):
-    """First iteration at which the mean of sum(x) has covered 95 % of the way to its end."""
+    """First iteration at which the mean of sum(x) has covered 95% of the way to its end."""
     # The burn-in as it is by default; nothing is learned for sampling.
     sampler = LSBSampler(
         balancing,

@@ -2,7 +2,7 @@
 
 Reads UAI files with their exact marginals (FILE.MAR, beside FILE) and BIF files, whose marginals
 are computed by variable elimination. The time is that of the processor, of fit and sample together,
-with default settings. A row is told if R-hat exceeds 1.01, the chains disagreed, or sites were
+with default settings. A row has a warning if R-hat exceeds 1.01, the chains disagreed, or sites were
 frozen that evidence and zeros do not explain. It is wrong if the mean error is above 0.01, or a
 marginal is off by more than 5 of its errors and 0.001. Prints a table, writes JSON, and a table
 for the documentation.
@@ -70,7 +70,7 @@ def measure(path, options):
     if expected is None:
         return None
     target = MarkovNetwork.from_uai(path, evidence) if evidence else network
-    sampler, draws, told, (transitions, fit, seconds) = sample_for(target, options)
+    sampler, draws, given, (transitions, fit, seconds) = sample_for(target, options)
     found = marginals(draws, target)
     p, mcse = found["p"].values, found["mcse"].values
     pairs = list(enumerate(expected))
@@ -81,7 +81,9 @@ def measure(path, options):
 
     moved = draws["x"].std(("chain", "draw")) > 0
     rhat = arviz.rhat(draws.drop_vars("lp"))["x"].where(moved).max()
-    frozen, separated = (warning in told for warning in (FrozenSitesWarning, SeparatedModesWarning))
+    frozen, separated = (
+        warning in given for warning in (FrozenSitesWarning, SeparatedModesWarning)
+    )
     return {
         "file": path.name,
         "sites": target.n_sites,
@@ -94,7 +96,7 @@ def measure(path, options):
         "rhat": float(rhat),
         "frozen": frozen,
         "separated": separated,
-        "told": bool(frozen or separated or not rhat <= 1.01),
+        "warned": bool(frozen or separated or not rhat <= 1.01),
         "wrong": bool(off or errors.mean() > 0.01),
         "transitions": transitions,
         "fit_seconds": fit,
@@ -116,7 +118,7 @@ def main():
     rows = []
     print(
         "file                      sites blocks mean error  largest  median mcse  R-hat   fit s"
-        "  told   wrong"
+        "  warned wrong"
     )
     kinds = ("*.uai", "*.bif.gz")
     paths = [p for kind in kinds for d in options.directories for p in sorted(d.rglob(kind))]
@@ -131,7 +133,7 @@ def main():
         print(
             f"{row['file']:25s} {row['sites']:5d} {row['blocks']:6s} {row['mean_error']:10.5f} "
             f"{row['largest_error']:8.4f} {row['median_mcse']:12.5f} {row['rhat']:6.3f} "
-            f"{row['fit_seconds']:7.1f}  {row['told']!s:6s} {row['wrong']}",
+            f"{row['fit_seconds']:7.1f}  {row['warned']!s:6s} {row['wrong']}",
             flush=True,
         )
         options.json.write_text(json.dumps({"seconds": options.seconds, "rows": rows}, indent=1))
@@ -140,23 +142,33 @@ def main():
 
 
 def write_page(options, rows):
-    header = ["network", "variables", "blocks", "mean error", "largest", "median ``mcse``", "told"]
+    header = [
+        "network",
+        "variables",
+        "blocks",
+        "mean error",
+        "largest",
+        "median ``mcse``",
+        "warning",
+    ]
     table = [
         [
             row["file"].partition(".")[0],
-            str(row["sites"]),
+            f"{row['sites']:,}",
             row["blocks"],
             f"{row['mean_error']:.4f}",
             f"{row['largest_error']:.4f}",
             f"{row['median_mcse']:.4f}",
-            "yes" if row["told"] else "no",
+            "yes" if row["warned"] else "no",
         ]
         for row in rows
     ]
     means = [row["mean_error"] for row in rows]
+    n_wrong = sum(row["wrong"] for row in rows)
+    said = f"{n_wrong or 'no'} answer{'s are' if n_wrong > 1 else ' is'}"
     below = (
         f"Of {len(rows)} networks, the median of the mean errors is {np.median(means):.4f} and the "
-        f"largest {max(means):.4f}; {sum(row['wrong'] for row in rows)} are wrong."
+        f"largest {max(means):.4f}; {said} wrong."
     )
     given = ["DIRECTORIES", "--seconds", f"{options.seconds:g}"]
     sources = ["sklsb/samplers/_lsb", "sklsb/samplers/_run", "sklsb/diagnostics/marginals.py"]

@@ -109,8 +109,8 @@ def main():
         share = extra / runs[0].mean(axis=0)
         print(
             f"{name:10s} {args.draws} draws one transition apart: {mine[:, 0].mean():.2f} s by the clock; over "
-            f"threads {extra[0]:+.2f} s, {100 * share[0]:+.1f} % of the run above; by the processor "
-            f"{extra[1]:+.2f} s, {100 * share[1]:+.1f} %"
+            f"threads {extra[0]:+.2f} s, {100 * share[0]:+.1f}% of the run above; by the processor "
+            f"{extra[1]:+.2f} s, {100 * share[1]:+.1f}%"
         )
 
 

@@ -1,7 +1,7 @@
 """Whether the pilot chooses the right function, and whether what it reports is true.
 
 The targets have a few slow variables among many fast ones: spins that are tied in pairs (J = 2.5,
-no field) among independent ones with fields N(0, 1). The slow ones carry about 5 % of the variance,
+no field) among independent ones with fields N(0, 1). The slow ones carry about 5% of the variance,
 and, with most functions, most of the autocorrelation time. Such variables are independent but for the pairs, so chains
 can start from exact draws, and no burn-in blurs what they are worth.
 

@@ -120,7 +120,7 @@ def summary(rows):
         ratio, median = (np.array([row[key] for row in found]) for key in ("ratio", "median_ratio"))
         ends = f"{np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f})"
         good = [f"{(r >= 0.9).sum()} of {r.size}" for r in (ratio, median)]
-        yield [p, ends, good[0], f"{np.median(median):.2f}", good[1]]
+        yield [f"{p:,}", ends, good[0], f"{np.median(median):.2f}", good[1]]
 
 
 def main():
@@ -147,9 +147,9 @@ def main():
     header = [
         "columns",
         "chosen / best fixed",
-        "at least .9",
+        "at least 0.9",
         "by the median column",
-        "at least .9",
+        "at least 0.9",
     ]
     table = list(summary(rows))
     for row in (header, *table):

@@ -4,7 +4,7 @@
     python benchmarks/stopping.py --cost     # time of the rules, half a minute
 
 Coverage: runs that stop at an effective sample size of 100, and runs of the fixed length that is the
-mean of theirs. Intervals of nominal 95 % are p -+ 1.96 mcse of each variable, by record="moments";
+mean of theirs. Intervals of nominal 95% are p -+ 1.96 mcse of each variable, by record="moments";
 p is known exactly. The model is a chain of six spins, where a Gibbs sampler takes a few sweeps for an
 independent draw; variables are as probable as not, or rare.
 """
@@ -52,7 +52,7 @@ def told(name, truth, p, error, size):
         + " ".join(f"{s:.4f}" for s in p.std(axis=0)),
         flush=True,
     )
-    return f"{100 * inside.mean():.1f} %"
+    return f"{100 * inside.mean():.1f}%"
 
 
 def coverage(n_runs, page):

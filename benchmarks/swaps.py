@@ -38,8 +38,8 @@ def assignment(n):
 
 
 CASES = {
-    "lattice 20x20, coupling .2": lattice(0.2),
-    "lattice 20x20, coupling .4": lattice(0.4),
+    "lattice 20 x 20, coupling 0.2": lattice(0.2),
+    "lattice 20 x 20, coupling 0.4": lattice(0.4),
     "dense glass, 100 spins": glass(100),
     "assignment of 20": assignment(20),
     "assignment of 60": assignment(60),

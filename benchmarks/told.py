@@ -1,18 +1,18 @@
-"""Whether wrong answers are told.
+"""Whether wrong answers come with a warning.
 
 An answer is *wrong* if a marginal is off by more than 5 of its stated errors and by more than 0.01.
-It is *told* if fit or sample gave a warning about the chains. All runs are LSBSampler by default,
+sklsb *warned* if fit or sample gave a warning about the chains. All runs are LSBSampler by default,
 sample(1000, thin="sweep").
 
 mixtures: two product distributions, a broad and a sharp one, as an RBM of one hidden unit, 10 to 60
 sites. The first of them that are wrong from uniform starts, then by default, by the size of the
 basin of the sharp one: the share of uniform draws from which the steepest way leads there. Once
 more as if there were no hidden layer, which is what a function of one's own gets.
-unimodal: targets of all classes with a single mode. What is told there is a false alarm.
+unimodal: targets of all classes with a single mode. A warning there is a false alarm.
 alarm: the network of a BIF file with evidence to which few draws lead, against exact marginals; by
 single changes, and by default, where blocks of variables are redrawn, too.
 small: all samplers on models of few states, where draws are compared with exact answers: glasses of
-8 spins (complete graph, couplings of standard deviation .6, fields of .5), the first of which is
+8 spins (complete graph, couplings of standard deviation 0.6, fields of 0.5), the first of which is
 hard for sweeps; a function whose support falls into two parts; one that is flat over 3^9 states
 but for three, which are very probable.
 others: all samplers by default on fresh mixtures, on magnets, whose two modes weigh the same, on cold
@@ -61,8 +61,8 @@ def run(target, seed, truth=None, sampler=LSBSampler, **options):
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         draws = sampler(random_state=seed, **options).fit(target).sample(1000, thin="sweep")
-    told = {w.category.__name__ for w in given if issubclass(w.category, SamplerWarning)}
-    row = {"seed": seed, "told": sorted(told), "wrong": None}
+    names = {w.category.__name__ for w in given if issubclass(w.category, SamplerWarning)}
+    row = {"seed": seed, "warned": sorted(names), "wrong": None}
     if truth is not None:
         found = marginals(draws, target)
         off = np.abs(found["p"].values - truth)
@@ -74,15 +74,15 @@ def run(target, seed, truth=None, sampler=LSBSampler, **options):
 
 
 def summary(rows):
-    """Numbers of runs that are wrong and told, and so on."""
-    wrong, told = (np.array([bool(row[name]) for row in rows], bool) for name in ("wrong", "told"))
+    """Numbers of runs that are wrong and with a warning, and so on."""
+    wrong, warned = (np.array([bool(r[k]) for r in rows], bool) for k in ("wrong", "warned"))
     return {
         "runs": len(rows),
-        "told": int(told.sum()),
-        "wrong, told": int((wrong & told).sum()),
-        "wrong, not told": int((wrong & ~told).sum()),
-        "right, told": int((~wrong & told).sum()),
-        "right, not told": int((~wrong & ~told).sum()),
+        "warned": int(warned.sum()),
+        "wrong, warned": int((wrong & warned).sum()),
+        "wrong, no warning": int((wrong & ~warned).sum()),
+        "right, warned": int((~wrong & warned).sum()),
+        "right, no warning": int((~wrong & ~warned).sum()),
     }
 
 
@@ -217,9 +217,12 @@ def unimodal(n_targets):
         kind = KINDS[k % len(KINDS)]
         target = small(kind, np.random.default_rng([77, k]))
         rows.append(run(target, k) | {"kind": kind, "n_sites": target.n_sites})
-        if rows[-1]["told"]:
-            print(f"  {k} {kind}: {', '.join(rows[-1]['told'])}", flush=True)
-    print(f"unimodal: {sum(bool(row['told']) for row in rows)} told of {n_targets}", flush=True)
+        if rows[-1]["warned"]:
+            print(f"  {k} {kind}: {', '.join(rows[-1]['warned'])}", flush=True)
+    print(
+        f"unimodal: warnings in {sum(bool(row['warned']) for row in rows)} of {n_targets}",
+        flush=True,
+    )
     return rows
 
 

@@ -101,12 +101,12 @@ TARGETS = {
     "Ising, paper's case 2": lambda r: paper(r, 2),
     "Ising, paper's case 3": lambda r: paper(r, 3),
     "Ising, paper's case 4": lambda r: paper(r, 4),
-    "critical 30x30 lattice": lambda r: Ising.lattice(np.zeros((30, 30)), 0.44),
-    "100x100 lattice, weak coupling": lambda r: Ising.lattice(r.normal(size=(100, 100)), 0.1),
+    "critical 30 x 30 lattice": lambda r: Ising.lattice(np.zeros((30, 30)), 0.44),
+    "100 x 100 lattice, weak coupling": lambda r: Ising.lattice(r.normal(size=(100, 100)), 0.1),
     "50 tied pairs": dimers,
-    "20x20 glass": lambda r: glass(r, nx.grid_2d_graph(20, 20), 1.0),
+    "20 x 20 glass": lambda r: glass(r, nx.grid_2d_graph(20, 20), 1.0),
     "dense glass, 100 spins": lambda r: glass(r, nx.complete_graph(100), 0.05),
-    "Potts 20x20, 5 values": lambda r: Potts.lattice(r.normal(size=(20, 20, 5)), 0.5),
+    "Potts 20 x 20, 5 values": lambda r: Potts.lattice(r.normal(size=(20, 20, 5)), 0.5),
     "RBM 100-40": lambda r: machine(r, (100, 40), 0.2),
     "selection, 200 columns": lambda r: selection(r, 200, 200),
     "selection, 1,000 columns": lambda r: selection(r, 200, 1000),
@@ -114,11 +114,11 @@ TARGETS = {
     "network of 60, 5 values": lambda r: network(r, 60, 5, 3),
     "dilute glass, 300 spins": lambda r: glass(r, sparse(r, 300, 3), 0.7),
     "glass of degree 16, 200 spins": lambda r: glass(r, sparse(r, 200, 16), 0.15, 0.3),
-    "lattice 40x40, strong fields": lambda r: Ising.lattice(r.normal(0.0, 4.0, (40, 40)), 0.2),
-    "lattice 16x16, coupling .35": lambda r: Ising.lattice(np.zeros((16, 16)), 0.35),
+    "lattice 40 x 40, strong fields": lambda r: Ising.lattice(r.normal(0.0, 4.0, (40, 40)), 0.2),
+    "lattice 16 x 16, coupling 0.35": lambda r: Ising.lattice(np.zeros((16, 16)), 0.35),
     "RBM 300-20": lambda r: machine(r, (300, 20), 0.15),
     "RBM 30-200": lambda r: machine(r, (30, 200), 0.15),
-    "Potts 16x16, antiferromagnet": lambda r: Potts.lattice(np.zeros((16, 16, 4)), -0.6),
+    "Potts 16 x 16, antiferromagnet": lambda r: Potts.lattice(np.zeros((16, 16, 4)), -0.6),
     "selection, 60 columns": lambda r: selection(r, 100, 60),
     "dense network of 80": lambda r: network(r, 80, 3, 8),
     "RBM 40-2": lambda r: machine(r, (40, 2), 0.3),
@@ -128,12 +128,12 @@ TARGETS = {
 def samplers(target, seed):
     """Return what applies, by name."""
     made = {
-        "LSBSampler()": LSBSampler(),
+        "lsb": LSBSampler(),
         "systematic": GibbsSampler("systematic"),
-        "random blocks of 4": GibbsSampler(block_size=4),
+        "blocks": GibbsSampler(block_size=4),
     }
     if is_sparse(target):
-        made["by colour"] = GibbsSampler("chromatic")
+        made["chromatic"] = GibbsSampler("chromatic")
     if isinstance(target, RBM):
         made["layers"] = GibbsSampler("layers")
     if isinstance(target, Ising | Potts):
@@ -210,12 +210,12 @@ def row_of(name, target, seed, seconds):
             continue  # not for this target
         per_second, thin = best_rate(sampler, target, seconds, variances)
         row["samplers"][kind] = {"fit": fit, "rate": per_second, "thin": thin}
-        if kind == "LSBSampler()":
+        if kind == "lsb":
             row["sweep"], worst = rate(sampler, target, "sweep", seconds, variances)
             row["plain_time"] = fit + 1000.0 / worst
     auto = AutoSampler(random_state=seed, n_jobs=1)
     row["fit"], _ = timed(lambda: auto.fit(target))
-    row["fit_ratio"] = row["fit"] / row["samplers"]["LSBSampler()"]["fit"]
+    row["fit_ratio"] = row["fit"] / row["samplers"]["lsb"]["fit"]
     finding, _ = timed(lambda: auto.sample(1, thin="auto"))
     _, worst = rate(auto, target, auto.thin_, seconds, variances)
     row["time"] = row["fit"] + finding + 1000.0 / worst
@@ -255,7 +255,7 @@ def write_page(path, rows):
     table = []
     for row in rows:
         own = row["samplers"]
-        lsb, best = own["LSBSampler()"]["rate"], own[row["best"]]["rate"]
+        lsb, best = own["lsb"]["rate"], own[row["best"]]["rate"]
         cells = [row["target"], *map(said, (row["sweep"], lsb, best)), row["best"]]
         cells += [said(row["auto_rate"]), row["chosen"]]
         cells += [f"{row[key]:.2g}" for key in ("regret", "fit_ratio", "time_ratio")]

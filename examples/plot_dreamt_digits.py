@@ -65,7 +65,7 @@ def contrastive_divergence(data, n_hidden, n_epochs, rate=1e-3, n_gibbs=10, seed
 # Dreams
 # ------
 # A machine is trained for some seconds, then left to itself. In the burn-in the balancing function
-# is learned, and the number of flips per gradient is raised until about 60 % of the proposals are
+# is learned, and the number of flips per gradient is raised until about 60% of the proposals are
 # accepted. Then both are frozen; the Metropolis-Hastings acceptance keeps the chain exact.
 
 import warnings

@@ -30,7 +30,7 @@ print(model.summary().head(8).round(3))
 print("columns of the lasso:", np.count_nonzero(lasso.coef_))
 
 # %%
-# The picture shows probabilities, coefficients of included columns with 95 % intervals, and sizes.
+# The picture shows probabilities, coefficients of included columns with 95% intervals, and sizes.
 
 figure, axes = pyplot.subplots(1, 3, figsize=(10, 3.5), layout="constrained")
 model.plot.inclusion(axes[0], n=12)

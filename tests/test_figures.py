@@ -94,6 +94,19 @@ def test_figures_in_prose_come_from_files():
     assert found == SETTINGS
 
 
+def other_styles(text):
+    """Numbers written as .5, 5 % or 5x5, where pages have 0.5, 5% and 5 x 5."""
+    return re.findall(r"(?<![\w.{}])(?:\.\d+|\d+ %|\d+x\d+(?!\w))", text)
+
+
+def test_numbers_have_one_style():
+    assert other_styles("0.5, 5% of 5 x 5; 1.2.3 ``grid4x4``") == []
+    assert other_styles(".5 or ± .5, 5 % of 5x5") == [".5", ".5", "5 %", "5x5"]
+    pages = [ROOT / "README.md", *DOC.glob("*.rst"), *FILES]
+    found = {page.name: other_styles(prose(page.read_text("utf-8"))) for page in pages}
+    assert {name: held for name, held in found.items() if held} == {}
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_files_say_what_made_them(file):
     text = file.read_text("utf-8")

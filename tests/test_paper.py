@@ -241,7 +241,7 @@ def test_picture(paper, data, tmp_path, monkeypatch):
 def test_near_deterministic_networks(paper, data, tmp_path):
     result, _ = made(paper, "near", data, tmp_path)
     assert result["elimination"]["BN_1"]["done"]
-    assert all(row["error"] < 0.03 and not row["told"] for row in result["rows"])
+    assert all(row["error"] < 0.03 and not row["warned"] for row in result["rows"])
 
 
 @pytest.mark.parametrize(

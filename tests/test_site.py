@@ -152,10 +152,25 @@ def test_pages_of_classes_begin_with_what_users_need():
     assert text.index('id="sklsb.Target.log_factors"') < text.rindex("For authors of targets")
 
 
+def test_pages_of_classes_leave_out_what_these_refuse():
+    shown = {
+        name: (SITE / f"generated/sklsb.{name}.html").read_text(encoding="utf-8")
+        for name in ("AutoSampler", "LSBSampler")
+    }
+    assert "initial_states" in shown["AutoSampler"]
+    assert ["<strong>checkpoint</strong>" in text for text in shown.values()] == [False, True]
+    assert ['<span class="n"><span class="pre">checkpoint' in t for t in shown.values()] == [
+        False,
+        True,
+    ]
+
+
 def test_lists_of_changes_are_folded():
     text = (SITE / "changes.html").read_text(encoding="utf-8")
     assert text.count("<details><summary>") == text.count("</details>") > 10
     assert text.index("[Unreleased]") < text.index("<details>") < text.index("[0.1.0]<a")
+    assert text.index('id="seeded-draws-that-change"') < text.index("<details>")
+    assert pages()["changes.html"].n_words < 2000
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

@@ -403,7 +403,7 @@ def test_coefficients_that_can_be_compared():
     )
     label = found.plot.coefficients(odds_ratios=True, n=2).get_xlabel()
     hint = "\nunits differ: compare with standardized=True"
-    assert label == f"odds ratio for class 1 per unit{hint}\nif included, with 95 % interval"
+    assert label == f"odds ratio for class 1 per unit{hint}\nif included, with 95% interval"
     legend = found.plot.models().get_legend().get_texts()
     assert [text.get_text() for text in legend] == ["in the model", "left out"]
     pyplot.close("all")
@@ -420,7 +420,7 @@ def check_pictures(n):
         wanted = np.quantile(own, [0.025, 0.975]) if own.size >= 40 else [np.nan] * 2
         np.testing.assert_allclose(table.loc[j, ["low", "high"]], wanted)
     axis = found.plot.coefficients(standardized=True, odds_ratios=True)
-    label = "odds ratio for class 'ill' per standard deviation\nif included, with 95 % interval"
+    label = "odds ratio for class 'ill' per standard deviation\nif included, with 95% interval"
     assert axis.get_xlabel() == f"{label}; hollow: probability < 1/2"
     ends = np.array([bar[:, 0] for bar in axis.collections[0].get_segments()])[::-1]
     drawn = table.dropna()

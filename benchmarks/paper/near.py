@@ -24,7 +24,7 @@ SIZES = {
 # Transitions from draw to draw; draws a sweep apart are a tenth as many.
 TOOLS = {
     "steps, Barker": (lambda: LSBSampler("barker", n_burn_in=500, **STEPS), 1),
-    "sweeps by colour": (lambda: GibbsSampler("chromatic"), 1),
+    "chromatic sweeps": (lambda: GibbsSampler("chromatic"), 1),
     "``LSBSampler()``": (lambda: LSBSampler(), "sweep"),
 }
 
@@ -39,13 +39,13 @@ def truth(target):
 def outcome(sampler, thin, target, p, draws):
     """Return the mean error of the marginals, if there was a warning, and CPU seconds."""
     began = time.process_time()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         made = sampler.fit(target).sample(draws if thin == 1 else draws // 10, thin=thin)
         found = marginals(made, target)["p"].values
     return {
         "error": None if p is None else float(np.nanmean(np.abs(found - p))),
-        "told": any(issubclass(one.category, SamplerWarning) for one in told),
+        "warned": any(issubclass(one.category, SamplerWarning) for one in given),
         "seconds": time.process_time() - began,
     }
 
@@ -68,18 +68,18 @@ def tables(result):
     cells = []
     for name, about in result["elimination"].items():
         seconds = f"{about['seconds']:.1f} s" if about["done"] else "does not fit"
-        row = [name, str(about["n"]), seconds]
+        row = [name, f"{about['n']:,}", seconds]
         for tool in TOOLS:
-            error, told, seconds = (
+            error, warned, seconds = (
                 columns(result["rows"], key, network=name, name=tool)
-                for key in ("error", "told", "seconds")
+                for key in ("error", "warned", "seconds")
             )
             row += [said(error, 4) if error.size else "unknown"]
-            row += [f"{told.sum():.0f} of {told.size}", f"{seconds.mean():.1f} s"]
+            row += [f"{warned.sum():.0f} of {warned.size}", f"{seconds.mean():.1f} s"]
         cells.append(row)
     heads = ["network", "variables", "elimination"]
     for tool in TOOLS:
-        heads += [f"{tool}: error", "told", "CPU"]
+        heads += [f"{tool}: error", "warned", "CPU"]
     return table(heads, cells)
 
 

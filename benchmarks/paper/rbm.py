@@ -124,14 +124,14 @@ def tables(result):
             for key in ("evaluations", "changed", "forgotten", "per_evaluation", "per_second")
         ]
         mmds = [1000 * np.array([m[k][1] for m in decays[name]]) for k in (early, -1)]
-        cells.append([name, str(published[0]), said(found[0], 1), str(published[1])])
+        cells.append([name, f"{published[0]:,}", said(found[0], 1), str(published[1])])
         cells[-1] += [
             said(found[1]),
             *(said(m, 1) for m in mmds),
             *(said(each, -1) for each in found[2:]),
         ]
     heads = ["sampler", "evaluations, Table 4", "ours", "variables, Table 4", "changed"]
-    heads += [f"1000 MMD² at {steps[k]:,}" for k in (early, -1)]
+    heads += [f"1,000 MMD² at {steps[k]:,}" for k in (early, -1)]
     return table([*heads, "T", "per 10\\ :sup:`6` evaluations", "per CPU s"], cells)
 
 

@@ -70,7 +70,7 @@ def paper_run(target, function, *, lags, chains, burn_in, settle, draws, seed):
             "ess": float(sizes.mean()),
             "ess_sd": float(sizes.std(ddof=1)),
             "acceptance": float(sampler.sample_stats_["acceptance_rate"].mean()),
-            # Burn-in: the iteration at which the mean sum has come 95 % of its way.
+            # Burn-in: the iteration at which the mean sum has come 95% of its way.
             "hit95": int(come.argmax()) + 1 if come.any() else None,
             "trace": trace[:: max(1, trace.size // 250)].round(2).tolist(),
         },

@@ -25,7 +25,7 @@ SAMPLERS = {
     "LSB 1": lambda: LSBSampler("mixture", **BOUND, **STEPS),
     "LSB 2": lambda: LSBSampler(Network(), **BOUND, **STEPS),
     "``LSBSampler()``": lambda: LSBSampler(),
-    "sweeps by colour": lambda: GibbsSampler("chromatic"),
+    "chromatic sweeps": lambda: GibbsSampler("chromatic"),
 }
 
 

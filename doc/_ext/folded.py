@@ -1,4 +1,4 @@
-"""Long lists of the page of changes are folded: its headings are an overview, the newest first."""
+"""Lists of the page of changes are folded but for what breaks code: headings are an overview."""
 
 from docutils import nodes
 
@@ -8,7 +8,9 @@ def fold(app, doctree, docname):
     if docname != "changes":
         return
     for found in [*doctree.findall(nodes.bullet_list)]:
-        if isinstance(found.parent, nodes.section):
+        above = getattr(found.parent, "parent", None)
+        is_open = isinstance(above, nodes.section) and above[0].astext() == "Before you update"
+        if isinstance(found.parent, nodes.section) and not is_open:
             n = len(found)
             head = f"<details><summary>{n} change{'s' * (n > 1)}</summary>"
             opened, closed = (nodes.raw("", text, format="html") for text in (head, "</details>"))

@@ -73,8 +73,18 @@ def described(obj, called):
     return {}
 
 
+def refused(name, obj):
+    """Return the entries of a method's docstring that its class refuses, by the entry's words."""
+    words = f"`{name.split('.')[-2]}` refuses it."
+    found = entries(inspect.getdoc(obj) or "") if name.count(".") > 1 else {}
+    return {entry: text for entry, text in found.items() if words in "\n".join(text)}
+
+
 def complete(app, what, name, obj, options, lines):
-    """Copy what is described elsewhere, and link pages that are named."""
+    """Copy what is described elsewhere, leave out what is refused, link pages that are named."""
+    for text in refused(name, obj).values():
+        start = lines.index(text[0])
+        del lines[start : start + len(text)]
     made = []
     for line in lines:
         match = _ELSEWHERE.fullmatch(line)

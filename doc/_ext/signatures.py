@@ -4,6 +4,7 @@ import re
 
 from docutils import nodes
 from numpy.typing import ArrayLike
+from reference import refused
 from sphinx import addnodes
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
@@ -21,11 +22,13 @@ def _shortened(text):
 
 
 def shorten(app, what, name, obj, options, signature, returned):
-    """Shorten the types of a function, and show what ``__init__`` takes, not ``__new__``."""
+    """Shorten types, show what ``__init__`` takes, and leave out what is refused."""
     if what == "class" and signature == "(*args, **kwargs)":
         made_by = obj.__init__ if obj.__init__ is not object.__init__ else object
         found = signature_of(made_by, bound_method=made_by is not object)
         signature = stringify_signature(found, show_annotation=False)
+    for entry in refused(name, obj):
+        signature = re.sub(rf", {entry}\b[^,)]*", "", signature or "")
     return tuple(text and _shortened(text) for text in (signature, returned))
 
 

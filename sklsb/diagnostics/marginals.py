@@ -69,7 +69,7 @@ def marginals(draws: xr.Dataset, target: Target) -> xr.Dataset:
     does the term 3 / m, which acts as three more effective draws with (or without) the value, much
     as in the intervals of Agresti and Coull [1]_. Both were chosen by simulation, so that p lies
     within 2 mcse in at least nine cases of ten if 1 to 20 visits are expected and the value was
-    seen (``benchmarks/marginal_errors.py``). After hundreds of visits they add 1 % or 2 % to mcse,
+    seen (``benchmarks/marginal_errors.py``). After hundreds of visits they add 1% or 2% to mcse,
     after thousands less.
 
     Modes that were not visited leave no trace. If most visits are short and a few very long, draws

@@ -169,7 +169,7 @@ def overlaps(draws: xr.Dataset, *, bins: int = 20) -> xr.Dataset:
         ``q`` of the dimensions chain (the pair), draw and beta, for `expectation` and `binder`, and
         ``lp``, the sum of log p of the pair, by which these reweight; the density ``p`` of the
         dimensions beta and bin, with its standard error ``mcse``, and ``bin``, the middle of each.
-        Errors are by batches: of 200 draws of one pair they were 10 to 20 %
+        Errors are by batches: of 200 draws of one pair they were 10 to 20%
         too small.
 
     Raises

@@ -52,7 +52,7 @@ class LSBSampler(BaseSampler):
     n_flips : int or "auto", default=1
         With ``fast=True``, the number of flips proposed per gradient, at most 64. If it is above 1,
         the last flip is dropped with probability 1/2, so that the parity of the number of ones can
-        change. "auto" tunes one number for all chains during `fit`, for about 60 % acceptance
+        change. "auto" tunes one number for all chains during `fit`, for about 60% acceptance
         (informed proposals mix best near 0.57 [4]_), and keeps it. Functions are learned for one
         flip at a time.
     objective : str or Objective, default="auto"

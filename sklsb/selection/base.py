@@ -45,7 +45,7 @@ Model = tuple[int, ...]
 
 _N_MODELS = 100
 _ESTIMATORS = ("bma", "mpm", "hpm")
-# Fewest draws with a column for an interval of its coefficient, 95 % of them.
+# Fewest draws with a column for an interval of its coefficient, 95% of them.
 _FEWEST_DRAWS, _INTERVAL = 40, (0.025, 0.975)
 _ODDS = {"odds_ratio": "if_included", "odds_ratio_low": "low", "odds_ratio_high": "high"}
 # Warn if among the first columns, with so many entries, some as correlated as this share a
@@ -407,7 +407,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             By column: ``probability`` of inclusion and its ``mcse``; ``mean`` and ``sd`` of the
             coefficient over all models, with 0 where the column is left out. Given that the column
             is included: the mean ``if_included``, the interval from ``low`` to ``high`` that holds
-            95 % of the draws (NaN if fewer than 40 draws include the column), and the probability
+            95% of the draws (NaN if fewer than 40 draws include the column), and the probability
             that the coefficient is ``positive``. For classes also ``odds_ratio``,
             ``odds_ratio_low`` and ``odds_ratio_high``, the exponentials of ``if_included``, ``low``
             and ``high``: by how much one unit more multiplies the odds of the second of
@@ -437,7 +437,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
         return frame.sort_values("probability", ascending=False, kind="stable")
 
     def _intervals(self) -> Array:
-        """Return the ends of 95 % of the draws of each coefficient that is included, (2, p)."""
+        """Return the ends of 95% of the draws of each coefficient that is included, (2, p)."""
         draws = self._drawn()  # (draws, p), CSC, without the zeros of columns left out
         ends = np.full((2, draws.shape[1]), np.nan)
         for j in np.flatnonzero(np.diff(draws.indptr) >= _FEWEST_DRAWS):

@@ -42,7 +42,7 @@ class Plots:
         standardized: bool = False,
         odds_ratios: bool = False,
     ) -> Any:
-        """Plot what `summary` says of coefficients given inclusion: means and 95 % intervals.
+        """Plot what `summary` says of coefficients given inclusion: means and 95% intervals.
 
         ``standardized`` ones are for one standard deviation of each column, and can be compared.
         ``odds_ratios`` of classes are their exponentials, on a logarithmic axis. Points are hollow
@@ -70,7 +70,7 @@ class Plots:
         label = f"{what} per {'standard deviation' if standardized else 'unit'}"
         if not standardized and self._model.scale_.max() > 10.0 * self._model.scale_.min():
             label += "\nunits differ: compare with standardized=True"
-        label += "\nif included, with 95 % interval"
+        label += "\nif included, with 95% interval"
         ax.set(xlabel=label + ("; hollow: probability < 1/2" if rare.size else ""))
         if odds_ratios:
             ax.set_xscale("log")

@@ -101,7 +101,7 @@ def places(names: Sequence[Any], some: Sequence[Any]) -> list[int]:
 
 
 def clearly_worse(ess: Array, error: Array, best: int, n_errors: float) -> Bools:
-    """Return which candidates are worse than the best by this many standard errors and 5 %."""
+    """Return which candidates are worse than the best by this many standard errors and 5%."""
     with np.errstate(all="ignore"):
         behind = np.log(ess[best] / ess)
         return np.asarray(behind > _SLACK + n_errors * np.hypot(error, error[best]))

@@ -16,7 +16,7 @@ _ROUND = 16
 class AdaptiveFlips:
     """Number of moves drawn from one gradient: fixed, or tuned if ``n_flips`` is "auto".
 
-    While it adapts, its logarithm rises if the chains accept more than 60 % of their proposals, and
+    While it adapts, its logarithm rises if the chains accept more than 60% of their proposals, and
     falls if they accept less. It starts at 1, and never exceeds the number of sites.
     """
 
