@@ -118,13 +118,13 @@ def tables(result):
     steps = [step for step, _ in result["rows"][0]["mmd"]]
     early = int(np.searchsorted(steps, steps[-1] // 10))
     for name in SAMPLERS:
-        published = PUBLISHED.get(name, ("", ""))
+        published = [f"{n:,}" for n in PUBLISHED.get(name, ())] or ["", ""]
         found = [
             columns(result["rows"], key, name=name)
             for key in ("evaluations", "changed", "forgotten", "per_evaluation", "per_second")
         ]
         mmds = [1000 * np.array([m[k][1] for m in decays[name]]) for k in (early, -1)]
-        cells.append([name, f"{published[0]:,}", said(found[0], 1), str(published[1])])
+        cells.append([name, published[0], said(found[0], 1), published[1]])
         cells[-1] += [
             said(found[1]),
             *(said(m, 1) for m in mmds),
