@@ -555,8 +555,8 @@ MUTANTS = {
     ),
     "axes of a lattice by position": Mutant(
         "targets/_graphs.py",
-        "transpose(*dims, ...)",
-        "transpose()",
+        "next(order) if dim in dims else dim for",
+        "dim for",
         check_labels_of_xarray,
         ".",
     ),

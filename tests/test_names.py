@@ -935,6 +935,10 @@ def test_fields_of_a_lattice_in_another_order_of_axes():
     labels = xr.DataArray(np.arange(24.0).reshape(2, 3, 4), dims=("row", "col", "state"))
     for given in (labels, labels.T):
         assert Potts.lattice(given).field.tolist() == labels.values.reshape(6, 4).tolist()
+    bonds = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("axis", "row", "col"))
+    wanted = Ising.lattice(grid, bonds.values).couplings.toarray().tolist()
+    for given in (bonds, bonds.transpose("axis", "col", "row")):
+        assert Ising.lattice(grid.T, given).couplings.toarray().tolist() == wanted
     elsewhere = grid.T.rename(row="y", col="x")  # called otherwise: by position
     assert Ising.lattice(elsewhere).shape == (3, 2)
 

@@ -168,7 +168,8 @@ def _errors(
 def _ess(hit: Bools) -> Array:
     """Return what ``arviz.ess(..., method="mean")`` does, for all indicators at once.
 
-    It is by Geyer's initial monotone sequence, of the halves of all chains.
+    It is by Geyer's initial monotone sequence, of the halves of all chains. Where a pair of
+    autocorrelations sums to 0, rounding decides, here as there.
     """
     n = hit.shape[1] // 2
     if n < 2:

@@ -7,9 +7,9 @@ import functools
 import numbers
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -178,6 +178,14 @@ def of_field(lattice: Any) -> Any:
     return checked
 
 
+def _in_order(given: Any, dims: Sequence[str]) -> Any:
+    """Return an array of xarray with the axes of these names in this order, in their places."""
+    own, order = getattr(given, "dims", ()), iter(dims)
+    if not {*dims} <= {*own}:
+        return given
+    return given.transpose(*(next(order) if dim in dims else dim for dim in own))
+
+
 def _lattice_couplings(strengths: Array, periodic: bool) -> sp.csr_array:
     site = np.arange(strengths[0].size).reshape(strengths.shape[1:])
     parts = []
@@ -234,8 +242,7 @@ class GraphTarget(Target):
                 f"more sides. For a constant field give np.full({needed}, value)."
             )
         dims = {1: ("site",), 2: ("row", "col")}.get(n_axes) or [f"axis_{i}" for i in range(n_axes)]
-        if {*dims} <= {*getattr(field, "dims", ())}:  # of xarray, in any order
-            values = as_array(cast(Any, field).transpose(*dims, ...), "field")
+        values = as_array(_in_order(field, dims), "field")
         shape = values.shape[:n_axes]
         are_sides = values.ndim == 1 and values.dtype.kind == "i" and (values > 1).all()
         if isinstance(field, tuple) and are_sides:
@@ -252,7 +259,8 @@ class GraphTarget(Target):
         if not isinstance(periodic, bool | np.bool_):
             raise TypeError(f"periodic is {periodic!r}; give True or False.")
         model = cls.__new__(cls)
-        strengths = finite_array(as_array(coupling, "coupling"), "coupling", (n_axes, *shape))
+        strengths = as_array(_in_order(coupling, dims), "coupling")
+        strengths = finite_array(strengths, "coupling", (n_axes, *shape))
         model._set(_lattice_couplings(strengths, periodic), values, shape, tuple(dims))
         return model
 
