@@ -314,6 +314,14 @@ def test_mcse_of_marginals_is_the_formula(arviz):
             assert result["mcse"].values[site, state] == wanted
 
 
+def test_marginals_of_two_values_are_shares_of_the_draws():
+    x = np.array([1, 1, 1, -1, 1, 1, 1, 1, 1, 1], dtype=np.int8).reshape(1, 10, 1)
+    draws = xr.Dataset({"x": (("chain", "draw", "site"), x)})
+    assert marginals(draws, Ising(np.zeros((1, 1))))["p"].values.tolist() == [[0.1, 0.9]]
+    draws["x"] = -draws["x"]
+    assert marginals(draws, Ising(np.zeros((1, 1))))["p"].values.tolist() == [[0.9, 0.1]]
+
+
 def test_ess_of_indicators_is_arvizs(arviz):
     rng = np.random.default_rng(0)
     keep = np.array([0.0, 0.5, 0.9, 0.99, 0.999, -0.9])  # the last one mostly turns round

@@ -124,6 +124,10 @@ def check_looked_at_again(package):
     anew("test_disagreement").check_looks(84)
 
 
+def check_shares(package):
+    anew("test_diagnostics").test_marginals_of_two_values_are_shares_of_the_draws()
+
+
 def check_ess(package):
     arviz = pytest.importorskip("arviz", reason="is the other way to compute it")
     anew("test_diagnostics").test_ess_of_indicators_is_arvizs(arviz)
@@ -570,6 +574,13 @@ MUTANTS = {
         "np.minimum.accumulate(sums, axis=1)",
         "sums",
         check_ess,
+        ".",
+    ),
+    "shares that are rounded": Mutant(
+        MARGINALS,
+        "(n - np.rint(n * p[pairs, 0])) / n",
+        "1.0 - p[pairs, 0]",
+        check_shares,
         ".",
     ),
     "a last autocorrelation that is negative": Mutant(

@@ -83,6 +83,8 @@ def refused(name, obj):
 def complete(app, what, name, obj, options, lines):
     """Copy what is described elsewhere, leave out what is refused, link pages that are named."""
     for text in refused(name, obj).values():
+        if text[0] not in lines:
+            raise ValueError(f"{name} is refused {text[0]!r}, which is not among its lines")
         start = lines.index(text[0])
         del lines[start : start + len(text)]
     made = []

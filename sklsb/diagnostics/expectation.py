@@ -205,8 +205,8 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
         total = chains.sum(axis=(*range(2, chains.ndim),), dtype=np.int64)
         return np.asarray(total, dtype=np.float64)
     if callable(name):
-        by_name = isinstance(target, Target) and kind == "numbers"
-        each = (_by_name(target, x) if by_name else x.astype(np.int64) for x in chains)
+        named = target if isinstance(target, Target) and kind == "numbers" else None
+        each = (_by_name(named, x) if named else x.astype(np.int64) for x in chains)
         found = np.stack([real_array(name(x), "function(x)") for x in each])
         if found.shape[:2] != chains.shape[:2]:
             raise ValueError(
@@ -220,7 +220,8 @@ def _values(draws: xr.Dataset, function: Any, target: Target | None) -> Array:
             "target that was sampled, else a callable or a name."
         )
     x, terms = chains.reshape(*chains.shape[:2], target.n_sites), _terms(target, function)
-    places = {i: np.searchsorted(target.values, x[:, :, i]) for s, _ in terms for i in s}
+    used = {i for s, _ in terms for i in s}
+    places = {i: np.searchsorted(target.values, x[:, :, i]) for i in used}
     zero = np.zeros(chains.shape[:2])
     return sum((table[tuple(places[i] for i in s)] for s, table in terms), zero)
 
@@ -233,10 +234,10 @@ def _check_sum(kind: str) -> None:
         )
 
 
-def _by_name(target: Any, x: NDArray[Any]) -> NDArray[Any]:
+def _by_name(target: Target, x: NDArray[Any]) -> NDArray[Any]:
     """Return states with the names of values, which are numbers, in place of the values."""
     places = np.searchsorted(target.values, x.reshape(len(x), -1))
-    columns = [np.array(own)[places[:, i]] for i, own in enumerate(target.state_names)]
+    columns = [np.array(own)[places[:, i]] for i, own in enumerate(target.state_names or ())]
     return np.stack(columns, axis=1).reshape(x.shape)
 
 

@@ -108,8 +108,9 @@ def marginal_arrays(
             p[block, value_index] = hit.mean(axis=(0, 1))
             truth = None if exact is None else exact[block, value_index]
             mcse[block, value_index] = _errors(hit, unknown, within, truth)
-    if pairs.any():  # one value where the other is not
-        p[pairs, 1], mcse[pairs, 1] = 1.0 - p[pairs, 0], mcse[pairs, 0]
+    if pairs.any():  # one value where the other is not; counted, as 1 - p would be rounded
+        n = flat.shape[0] * flat.shape[1]
+        p[pairs, 1], mcse[pairs, 1] = (n - np.rint(n * p[pairs, 0])) / n, mcse[pairs, 0]
     return p, mcse
 
 

@@ -166,7 +166,8 @@ def of_field(lattice: Any) -> Any:
     @worded
     @functools.wraps(lattice)
     def checked(cls: Any, field: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(field, numbers.Real) and args and isinstance(args[0], numbers.Integral):
+        single = isinstance(field, numbers.Real) or getattr(field, "shape", None) == ()
+        if single and args and isinstance(args[0], numbers.Integral):
             raise TypeError(
                 f"{cls.__name__}.lattice was given {field!r} and {args[0]!r}, as if they were the "
                 "sides of the grid; give the field of each site, an array that has these sides, "

@@ -119,21 +119,21 @@ def _spread_blocks(buckets, memory, base, room, marginal, i, first, last, mode):
 def spread(buckets, memory, base, room, marginal, wanted, span, blocks, mode):
     """Pass the belief of each wanted bucket, in memory, on to those whose messages it joins.
 
-    ``span`` = (first, end), which goes from the last bucket to the first. Beliefs are 1 at the
-    roots. ``marginal`` of shape (variables, largest number of values) is added to. Only some
-    ``blocks`` = (first, last) are passed on, of a bucket whose values have the first row of
-    ``marginal``, unless last is -1; threads may pass on others at once, in rooms of their own.
-    Returns the number of entries passed on.
+    ``span`` = (first, end) is gone through backward. Beliefs are 1 at the roots. ``blocks`` =
+    (first, last) are those of a belief to pass on; threads may pass on others at once, in rooms of
+    their own. If last is -1, all are, after the beliefs below were cleared. ``marginal`` of shape
+    (variables, largest number of values) is added to; with some blocks, of the only bucket, it has
+    one row. Returns the number of entries passed on.
     """
     made, (first, last) = 0, blocks
     for i in range(span[1] - 1, span[0] - 1, -1):
         # The joint distribution of the neighbours of barren variables is unknown.
         if buckets.message[i] >= 0 and wanted[i]:
-            made += buckets.message_size[i] * buckets.k[i]
             row, end = marginal[0], last
             if last < 0:
                 clear_below(buckets, memory, i)
                 row = marginal[buckets.variable[i]]
                 end = buckets.message_size[i] // buckets.inner_size[i]
+            made += (end - first) * buckets.inner_size[i] * buckets.k[i]
             _spread_blocks(buckets, memory, base, room, row, i, first, end, mode)
     return made

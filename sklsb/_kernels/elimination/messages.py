@@ -108,7 +108,7 @@ def join_block(buckets, memory, room, i, fresh, mode):
     first, last = buckets.factor_start[i], buckets.factor_start[i + 1]
     middle = buckets.scattered_start[i]
     if fresh and middle < last:
-        for v in range(k):
+        for v in range(k):  # not begun: the constant False would compile another version
             row = room.common[v * n : (v + 1) * n]
             _join_row(buckets, memory, room, i, (middle, last, last < middle), v, row, n, mode)
     for v in range(k):
@@ -257,18 +257,19 @@ def finish(buckets, memory, room, scales, i, mode):
 def send(buckets, memory, base, room, scales, stale, span, blocks, mode):
     """Make the messages of ``stale`` buckets, ``span`` = (first, end), one by one.
 
-    Only some ``blocks`` = (first, last) of each, so that threads may make others at once, in rooms
-    of their own; all if last is -1, and then the message is scaled by its largest entry: ``scales``
-    gets the power of two that each was divided by, and log2 of its smallest entry above 0. Returns
-    the number of entries made, and the bucket whose message is all zero, where it ends, or -1.
+    ``blocks`` = (first, last) are those of a message to make; threads may make others at once, in
+    rooms of their own. If last is -1, all are made, and each message is scaled by its largest
+    entry: ``scales`` gets the power of two that it was divided by, and log2 of its smallest entry
+    above 0. Returns the number of entries made, and the bucket whose message is all zero, where it
+    ends, or -1.
     """
     made, (first, last) = 0, blocks
     for i in range(span[0], span[1]):
         if buckets.message[i] >= 0 and stale[i]:
-            made += buckets.message_size[i] * buckets.k[i]
-            n_blocks = buckets.message_size[i] // buckets.inner_size[i]
-            _forget_range(room, buckets.inner_size[i], mode)
-            end = n_blocks if last < 0 else last
+            n = buckets.inner_size[i]
+            end = buckets.message_size[i] // n if last < 0 else last
+            made += (end - first) * n * buckets.k[i]
+            _forget_range(room, n, mode)
             _send_blocks(buckets, memory, base, room, i, first, end, mode)
             if last < 0 and finish(buckets, memory, room, scales, i, mode):
                 return made, i

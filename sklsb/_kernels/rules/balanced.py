@@ -122,7 +122,7 @@ def propose(view, rule, chain, move):
     n = end - begin
     for k in range(n):
         weight[k] = log_weight_at(view, rule, chain, np.uint64(view.touched[begin + k])) - offset
-    for k in range((n + np.uint64(7)) & ~np.uint64(7)):  # whole vectors, with some that are unused
+    for k in range((n + np.uint64(7)) & ~np.uint64(7)):  # whole vectors, with any numbers behind
         weight[k] = exp(weight[k])
     for k in range(n):
         t = np.uint64(view.touched[begin + k])

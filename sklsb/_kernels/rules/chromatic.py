@@ -51,7 +51,7 @@ class Classes(NamedTuple):
     # -1 if it is the other way round; empty if not all pairs do
     near: NDArray[np.uint32]  # places of neighbours, n_sites for missing ones; empty with shifts
     rough: NDArray[np.float32]  # fields, rounded
-    coupling: float  # not above the largest either
+    coupling: np.float32  # clipped, too
     close: float  # twice what a probability from these may be off by
     block: NDArray[np.int64]  # where variables that are drawn together begin, and the end
     first: NDArray[np.int64]  # of each block's shifts
@@ -92,7 +92,7 @@ class Classes(NamedTuple):
             swap,
             near(0, 0 if len(shift) else n).ravel(),
             np.clip(field, -_LARGEST, _LARGEST).astype(np.float32),
-            float(np.clip(view.coupling, -_LARGEST, _LARGEST)),
+            np.float32(np.clip(view.coupling, -_LARGEST, _LARGEST)),
             _CLOSE + 1e-6 * largest,
             block,
             first,
@@ -281,7 +281,7 @@ def _draw_unobserved(view, rule, chain, u):
 def _draw_in_order(view, rule, chain, u):
     part, classes = chain.part, chain.part.classes
     spin, pairs, n_sites = classes.spin, np.int64(0), rule.sites.size
-    coupling = np.float32(classes.coupling)
+    coupling = classes.coupling
     for b in range(classes.block.size - 1):
         begin, end = classes.block[b], classes.block[b + 1]
         # Slices: indices that might be negative would not be vectorised.
