@@ -3,11 +3,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sklsb import Ising, LSBSampler
+from sklsb import AutoSampler, Ising
 
-field = np.linspace(-1.0, 1.0, 64).reshape(8, 8)
+field = np.linspace(-1.0, 1.0, 1600).reshape(40, 40)
 target = Ising.lattice(field, coupling=0.3)
-sampler = LSBSampler("barker", n_chains=2, n_burn_in=500, random_state=0).fit(target)
+sampler = AutoSampler(random_state=0).fit(target)
 x = sampler.sample(200, thin="auto")["x"]
 
 images = {"the field": field, "mean of the draws": x.mean(("chain", "draw"))}
