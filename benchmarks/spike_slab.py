@@ -3,9 +3,9 @@
 Regressions with n = 500 rows, correlated columns, ten of which matter weakly. The reference is the
 mean of long fits by other seeds; its own error is subtracted.
 
-error     mean over columns of the squared difference from the reference
-product   error times CPU seconds of a fit with default settings (compiled before)
-told      fits that warned
+error           mean over columns of the squared difference from the reference
+CPU s x error   of a fit with default settings (compiled before); smaller is better
+told            fits that warned
 
 With ``--peer``, millipede (weighted tempered Gibbs sampling) runs beside it on the same posterior but
 for the intercept's prior: y and columns are centred, so that none is needed. Its error is half the
@@ -106,7 +106,7 @@ def hidden(seeds):
 
 
 def peer(X, y, seeds, n_steps):
-    """Print the product of millipede."""
+    """Print CPU seconds times squared error of millipede."""
     import pandas as pd
     from millipede import NormalLikelihoodVariableSelector
 
@@ -129,7 +129,7 @@ def peer(X, y, seeds, n_steps):
     error = found.var(axis=0, ddof=1).mean()
     print(
         f"p {p}: millipede, {n_steps} steps: error {error:.2g}, {np.mean(seconds):.2f} CPU s, "
-        f"product {error * np.mean(seconds):.2g}",
+        f"CPU s x error {error * np.mean(seconds):.2g}",
         flush=True,
     )
     return found.mean(axis=0)
@@ -159,7 +159,7 @@ def main():
         error = np.mean(errors) - own
         print(
             f"p {p}: error {error:.2g} (reference {own:.2g}), {seconds:.2f} CPU s, "
-            f"product {error * seconds:.2g}, largest mcse told "
+            f"CPU s x error {error * seconds:.2g}, largest mcse told "
             f"{max(m.inclusion_mcse_.max() for m, _, _ in fits):.2g}, largest error "
             f"{max(np.abs(m.inclusion_probabilities_ - reference).max() for m, _, _ in fits):.2g}, "
             f"told {sum(t for _, _, t in fits)} of {len(fits)}",

@@ -175,29 +175,29 @@ def test_changes_since_are_marked(measured, tmp_path, monkeypatch):
         return publish_doctree(text).astext()
 
     commit, digest = "0123abcd", "4355a46b19d3"  # of the file "1\n"
-    assert "older" not in built(), "no history, no mark"
+    assert "changed since" not in built(), "no history, no mark"
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "a")
     commit = git("rev-parse", "--short", "HEAD")
     said = built()
     assert "A table." in said
-    assert f"2026-01-02, commit {commit}." in said
+    assert f"measured 2026-01-02 on commit {commit}." in said
 
     def then(name, text, *given):
         (tmp_path / name).write_text(text)
         git("commit", "-qam", "b", *given)
         return built()
 
-    assert "older" not in then("other.py", "2\n")
-    assert "older" not in then("bench.py", '"""A benchmark."""\n\n1  # the same code\n')
-    assert "older" not in then("code.py", '"""What it does."""\n\n(1)\n')
-    assert "(older code)." in then("code.py", "2\n")
-    assert "(older benchmark and code)." in then("bench.py", "2\n")
+    assert "changed since" not in then("other.py", "2\n")
+    assert "changed since" not in then("bench.py", '"""A benchmark."""\n\n1  # the same code\n')
+    assert "changed since" not in then("code.py", '"""What it does."""\n\n(1)\n')
+    assert "; the code has changed since." in then("code.py", "2\n")
+    assert "; the benchmark and the code have changed since." in then("bench.py", "2\n")
     commit = "0123abcd"
-    assert "(older benchmark)." in built(), "a commit that is not there"
+    assert "; the benchmark has changed since." in built(), "a commit that is not there"
     commit, digest = git("rev-parse", "--short", "HEAD"), "53c234e5e847"  # of the file "2\n"
-    assert "older" not in built()
+    assert "changed since" not in built()
     (tmp_path / "code.py").rename(tmp_path / "moved.py")
     git("add", ".")
-    assert "(older code)." in then("other.py", "3\n")
+    assert "; the code has changed since." in then("other.py", "3\n")

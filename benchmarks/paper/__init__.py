@@ -4,7 +4,7 @@ One module for each experiment, all with the same interface:
 
 - ``SIZES["full"]`` and ``SIZES["quick"]``: seeds, chains, draws and so on, the arguments of ``run``,
 - ``run(data, **size)``: the results, a dict that JSON can hold,
-- ``tables(result)``: the tables of the page "The paper again", in reStructuredText,
+- ``tables(result)``: the tables of the page "Reproducing the paper", in reStructuredText,
 - ``draw(result)``: a figure.
 
 A transition is an iteration everywhere, in the burn-in as well.

@@ -14,7 +14,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 
 ROOT = pathlib.Path(__file__).parents[2]
-MEANING = "glossary.html#term-older-code"
+MEANING = "glossary.html#term-changed-since"
 
 
 def git(*given):
@@ -90,8 +90,8 @@ class Measured(Directive):
         shown = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, shown)
         made, old = self.options, []
-        said = [f"{made['date']}, commit {made['commit']}", made.get("processor")]
-        note = nodes.paragraph()
+        said = [f"measured {made['date']} on commit {made['commit']}", made.get("processor")]
+        note = nodes.paragraph(classes=["measured"])
         if self.arguments:
             note += [nodes.literal("", self.arguments[0]), nodes.Text(", ")]
             script = shlex.split(self.arguments[0])[1]
@@ -101,8 +101,8 @@ class Measured(Directive):
             old.append("code")
         note += nodes.Text(", ".join(filter(None, said)))
         if old:
-            what = f"older {' and '.join(old)}"
-            note += [nodes.Text(" ("), nodes.reference("", what, refuri=MEANING), nodes.Text(")")]
+            changed = f"; the {' and the '.join(old)} {'has' if len(old) == 1 else 'have'} "
+            note += [nodes.Text(changed), nodes.reference("", "changed since", refuri=MEANING)]
         note += nodes.Text(".")
         return [*shown.children, note]
 

@@ -23,7 +23,8 @@ class Traits(ABC):
 
     # Advice if chains disagree, besides what helps any chain.
     way_out: ClassVar[str] = (
-        'take ParallelTempering (the page "Separated modes" of the documentation)'
+        'take ParallelTempering (the page "Parallel tempering for separated modes" of the '
+        "documentation)"
     )
     # Whether draws are independent, and so visit every mode.
     independent: ClassVar[bool] = False
