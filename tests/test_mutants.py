@@ -673,8 +673,8 @@ MUTANTS = {
     ),
     "second level of sums other than in a rebuild": Mutant(
         TREE,
-        "for lev in range(1, level.size if begin < end else 0)",
-        "for lev in range(1, level.size - (level.size > 2) if begin < end else 0)",
+        "= _sum8(tree, source + (g << _3))",
+        "= _sum8(tree, source + (g << _3)) * (1.0 - 1e-9 * (lev == 2))",
         check_target,
         REBUILD,
     ),
