@@ -65,7 +65,7 @@ def compare(backends, sampler, n, rounds, thin="sweep"):
     return seconds[:, 1:]
 
 
-def told(backends, seconds):
+def printed(backends, seconds):
     first = seconds[0].sum(axis=0)
     for (name, _), mine in zip(backends, seconds, strict=True):
         ratio = seconds[0][:, 0] / mine[:, 0]
@@ -102,7 +102,7 @@ def main():
             print(f"start of the cluster {time.perf_counter() - began:.1f} s")
             backends.append(("cluster", lambda: joblib.parallel_config("dask")))
         runs = compare(backends, sampler, args.draws, args.rounds)
-        told(backends, runs)
+        printed(backends, runs)
         rest = compare(backends, sampler, args.draws, 2 * args.rounds, thin=1)
     for (name, _), mine in zip(backends, rest, strict=True):
         extra = (mine - rest[0]).mean(axis=0)

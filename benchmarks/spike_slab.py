@@ -5,7 +5,7 @@ mean of long fits by other seeds; its own error is subtracted.
 
 error           mean over columns of the squared difference from the reference
 CPU s x error   of a fit with default settings (compiled before); smaller is better
-told            fits that warned
+warned          fits that warned
 
 With ``--peer``, millipede (weighted tempered Gibbs sampling) runs beside it on the same posterior but
 for the intercept's prior: y and columns are centred, so that none is needed. Its error is half the
@@ -47,10 +47,10 @@ def regression(p, seed):
 def fitted(X, y, kind=SpikeSlabRegressor, **settings):
     """A fit, its CPU seconds, and whether it warned."""
     began = time.process_time()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = kind(**settings).fit(X, y)
-    return model, time.process_time() - began, bool(told)
+    return model, time.process_time() - began, bool(caught)
 
 
 def common(k, p, n, seed):
@@ -93,10 +93,10 @@ def hidden(seeds):
                     y = rng.random(len(X)) < 1 / (1 + np.exp(-4 * signal))
                     # By default the prior refuses coefficients as large as a difference needs.
                     settings["slab_sd"] = 3.0 if k == 2 else 1.0
-                model, spent, told = fitted(X, y, kind=kind, **settings)
+                model, spent, warned = fitted(X, y, kind=kind, **settings)
                 missed.append(model.inclusion_probabilities_[:k].min() < 0.5)
-                silent.append(missed[-1] and not told)
-                alarms.append(told and not missed[-1])
+                silent.append(missed[-1] and not warned)
+                alarms.append(warned and not missed[-1])
                 seconds.append(spent)
             print(
                 f"{kind.__name__}, {name}: missed {sum(missed)}, silent {sum(silent)}, false "
@@ -159,10 +159,10 @@ def main():
         error = np.mean(errors) - own
         print(
             f"p {p}: error {error:.2g} (reference {own:.2g}), {seconds:.2f} CPU s, "
-            f"CPU s x error {error * seconds:.2g}, largest mcse told "
+            f"CPU s x error {error * seconds:.2g}, largest mcse stated "
             f"{max(m.inclusion_mcse_.max() for m, _, _ in fits):.2g}, largest error "
             f"{max(np.abs(m.inclusion_probabilities_ - reference).max() for m, _, _ in fits):.2g}, "
-            f"told {sum(t for _, _, t in fits)} of {len(fits)}",
+            f"warned {sum(t for _, _, t in fits)} of {len(fits)}",
             flush=True,
         )
         if given.peer:

@@ -58,15 +58,15 @@ def measure(folder, name, seconds, seed, eliminate):
         fitted, of_fit = time.process_time() - began, list(caught)
         counts, n, size = 0.0, 0, 64
         while (spent := time.process_time() - began) < seconds or not n:
-            caught[:] = of_fit  # what was told of the first draws only is told no more
+            caught[:] = of_fit  # warnings of the first draws only
             x = sampler.sample(size)["x"].values
             counts = counts + np.stack([(x == v).sum(axis=(0, 1)) for v in network.values], axis=1)
             n += x.shape[0] * x.shape[1]
             rate = size / max(time.process_time() - began - spent, 1e-6)
             size = max(1, min(4 * size, int(rate * min(5.0, max(0.1, seconds - spent)))))
-        told = {w.category.__name__ for w in caught} & TOLD
+        warned = {w.category.__name__ for w in caught} & TOLD
         if not sampler.disagreement_.agree:
-            told.add(SeparatedModesWarning.__name__)
+            warned.add(SeparatedModesWarning.__name__)
     found = counts / n
     error = max(np.abs(found[i, : q.size] - q).max() for i, q in enumerate(p))
     drawing = time.process_time() - began - fitted
@@ -84,7 +84,7 @@ def measure(folder, name, seconds, seed, eliminate):
         "error": float(error),
         "log_z": sampler.log_z_ - log_z,
         "stated": sampler.log_z_error_,
-        "warned": ", ".join(sorted(told)),
+        "warned": ", ".join(sorted(warned)),
     }
 
 

@@ -18,7 +18,7 @@ from sklsb import (
     exact,
 )
 from sklsb.diagnostics import autocorrelation, best_state, ess, marginals, mmd, paper_ess
-from sklsb.diagnostics.marginals import _ess as ess_of_indicators
+from sklsb.diagnostics.measures import ess_of_means
 from sklsb.exceptions import FrozenSitesWarning, ShortRunWarning
 
 
@@ -322,7 +322,7 @@ def test_marginals_of_two_values_are_shares_of_the_draws():
     assert marginals(draws, Ising(np.zeros((1, 1))))["p"].values.tolist() == [[0.9, 0.1]]
 
 
-def test_ess_of_indicators_is_arvizs(arviz):
+def test_ess_of_means_is_arvizs(arviz):
     rng = np.random.default_rng(0)
     keep = np.array([0.0, 0.5, 0.9, 0.99, 0.999, -0.9])  # the last one mostly turns round
     for n in (4, 5, 6, 7, 8, 9, 31, 100, 1001):
@@ -333,8 +333,8 @@ def test_ess_of_indicators_is_arvizs(arviz):
                 hit[:, t] = np.where(moves, hit[:, t], hit[:, t - 1] ^ (keep < 0.0))
             hit[0, 0] = ~hit[0, 1]  # not the same in all draws
             wanted = [float(arviz.ess(one.astype(float))) for one in np.moveaxis(hit, 2, 0)]
-            assert ess_of_indicators(hit) == pytest.approx(wanted, rel=1e-9)
-    assert np.isnan(ess_of_indicators(hit[:, :3])).all()
+            assert ess_of_means(hit) == pytest.approx(wanted, rel=1e-9)
+    assert np.isnan(ess_of_means(hit[:, :3])).all()
 
 
 def replicas(n_sites, n, n_replicas=10, seed=0):

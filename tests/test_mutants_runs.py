@@ -130,7 +130,7 @@ def check_shares(package):
 
 def check_ess(package):
     arviz = pytest.importorskip("arviz", reason="is the other way to compute it")
-    anew("test_diagnostics").test_ess_of_indicators_is_arvizs(arviz)
+    anew("test_diagnostics").test_ess_of_means_is_arvizs(arviz)
 
 
 def check_errors_of_visits(package):
@@ -570,7 +570,7 @@ MUTANTS = {
         ".",
     ),
     "autocorrelations of indicators that may rise again": Mutant(
-        MARGINALS,
+        MEASURES,
         "np.minimum.accumulate(sums, axis=1)",
         "sums",
         check_ess,
@@ -584,7 +584,7 @@ MUTANTS = {
         ".",
     ),
     "a last autocorrelation that is negative": Mutant(
-        MARGINALS,
+        MEASURES,
         "np.where((more > 0.0) | (end >= 0.0), more, 0.0)",
         "more",
         check_ess,

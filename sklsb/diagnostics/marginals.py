@@ -1,13 +1,13 @@
 """The probability of each value of each variable, with its Monte Carlo error."""
 
 import numpy as np
-import scipy.fft
 import scipy.sparse as sp
 import xarray as xr
 
 from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.diagnostics.batches import error_of, time_by_visits
 from sklsb.diagnostics.draws import check_order, marginals_dataset, states_of
+from sklsb.diagnostics.measures import ess_of_means
 from sklsb.targets.base import Target
 
 # Indicators whose Fourier transforms are held at once.
@@ -159,43 +159,11 @@ def _errors(
     if not moved.any():
         return errors
     hit, p = hit[:, :, moved], p[moved]
-    tau = np.maximum(n / _ess(hit), time_by_visits(p, n, _visits(hit)))
+    tau = np.maximum(n / ess_of_means(hit), time_by_visits(p, n, _visits(hit)))
     if within is not None:
         tau = np.maximum(tau, _time_within(within, hit, p))
     errors[moved] = error_of(p, n / tau)
     return errors
-
-
-def _ess(hit: Bools) -> Array:
-    """Return what ``arviz.ess(..., method="mean")`` does, for all indicators at once.
-
-    It is by Geyer's initial monotone sequence, of the halves of all chains. Where a pair of
-    autocorrelations sums to 0, rounding decides, here as there.
-    """
-    n = hit.shape[1] // 2
-    if n < 2:
-        return np.full(hit.shape[2], np.nan)
-    halves = np.moveaxis(np.concatenate([hit[:, :n], hit[:, -n:]]), 2, 0).astype(np.float64)
-    means, whole = halves.mean(axis=2), halves[0].size
-    halves -= means[:, :, np.newaxis]
-    size = scipy.fft.next_fast_len(2 * n, real=True)
-    power = np.square(np.abs(scipy.fft.rfft(halves, size, overwrite_x=True))).sum(axis=1)
-    covariance = scipy.fft.irfft(power, size)[:, :n] / whole
-    variance = covariance[:, :1] + means.var(axis=1, ddof=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        rho = 1.0 - (covariance[:, :1] * n / (n - 1.0) - covariance) / variance
-    rho[:, 0] = 1.0
-    n_pairs = 1 + max(0, (n - 3) // 2)
-    even = rho[:, : 2 * n_pairs : 2]
-    sums = even + rho[:, 1 : 2 * n_pairs : 2]
-    ends = sums <= 0.0
-    ends[:, -1] = True
-    last = ends.argmax(axis=1)[:, np.newaxis]
-    kept = np.where(np.arange(n_pairs) < last, np.minimum.accumulate(sums, axis=1), 0.0)
-    more, end = (np.take_along_axis(of, last, axis=1)[:, 0] for of in (even, sums))
-    tau = 2.0 * kept.sum(axis=1) - 1.0 + np.where((more > 0.0) | (end >= 0.0), more, 0.0)
-    least = 1.0 / np.log10(whole)
-    return whole / np.where(variance[:, 0] > 0.0, np.maximum(tau, least), 1.0)
 
 
 def _may_be_wrong(hit: Bools, p: Array, exact: Array) -> Bools:
