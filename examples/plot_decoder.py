@@ -78,11 +78,15 @@ for name, p in {"code alone": by_code, "code and picture": by_both}.items():
     expected = np.minimum(p, 1 - p).sum()
     print(f"{name}: {wrong.sum()} of {sent.size} bits are wrong, {expected:.0f} expected")
 
-figure, axes = plt.subplots(3, 1, figsize=(9, 2.6), layout="constrained")
-images = {"sent": sent, "code alone": by_code, "code and picture": by_both}
+figure, axes = plt.subplots(3, 1, figsize=(9, 3.2), layout="constrained")
+images = {
+    "Sent": sent,
+    "Decoded by the code alone: grey where in doubt": by_code,
+    "Decoded by the code and what is known about pictures": by_both,
+}
 for axis, (title, p) in zip(axes, images.items(), strict=True):
     side_by_side = np.hstack(p.reshape(-1, 8, 8))
     axis.imshow(side_by_side, cmap="Greys", vmin=0, vmax=1)
     axis.set(xticks=[], yticks=[])
-    axis.set_ylabel(title, rotation=0, ha="right", va="center")
+    axis.set_title(title, loc="left")
 plt.show()

@@ -88,10 +88,11 @@ dreams = sampler.sample(20, thin=200)["x"].to_numpy()[:20, -1]
 print(f"{sampler.n_flips_} flips per gradient, acceptance", end=" ")
 print(f"{float(sampler.sample_stats_['acceptance_rate'].mean()):.2f}")
 
-figure, axes = plt.subplots(2, 10, figsize=(10, 2.2), layout="constrained")
+figure, axes = plt.subplots(2, 10, figsize=(10, 2.5), layout="constrained")
 for axis, image in zip(axes.flat, dreams, strict=True):
     axis.imshow(image, cmap="Greys", vmin=0, vmax=1)
     axis.set(xticks=[], yticks=[])
+figure.suptitle("Drawn by the trained machine, each from a chain of its own")
 
 # %%
 # What several flips are worth
@@ -110,7 +111,8 @@ for n in (1, sampler.n_flips_):
     memory = autocorrelation(ink, 60).mean(axis=0)
     print(f"n_flips={n}: {1 + 2 * memory[1:].sum():.1f} gradients per independent draw")
     axis.plot(memory, label=f"n_flips={n}")
-axis.set(xlabel="gradients", ylabel="autocorrelation of dark pixels")
+axis.set(title="Several flips at once forget sooner", xlabel="gradients")
+axis.set_ylabel("autocorrelation of dark pixels")
 axis.legend()
 plt.show()
 

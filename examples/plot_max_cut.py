@@ -61,4 +61,5 @@ wrong = [(u, v) for u, v, w in graph.edges.data("weight") if (side[u] != side[v]
 place = {(row, column): (column, -row) for row, column in graph}
 nx.draw(graph, place, right, node_size=25, node_color=list(side.values()), edge_color="0.8")
 nx.draw_networkx_edges(graph, place, wrong, ax=right, edge_color="red", width=2)
+right.set_title("The annealed cut, its wrong edges in red")
 plt.show()

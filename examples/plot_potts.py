@@ -57,8 +57,8 @@ figure, axes = plt.subplots(2, 2, figsize=(9, 6), layout="constrained")
 images = {"The truth": truth, "Each pixel by itself": alone, "Likeliest colours": restored}
 for axis, (title, image) in zip(axes.flat, images.items(), strict=False):
     axis.imshow(image, **look)
-    axis.set(title=title)
+    axis.set(title=title, xticks=[], yticks=[])
 certainty = axes[1, 1].imshow(p.max("state"), cmap="magma", vmin=0.25, vmax=1)
-axes[1, 1].set(title="Probability of the likeliest")
+axes[1, 1].set(title="Probability of the likeliest", xticks=[], yticks=[])
 figure.colorbar(certainty, ax=axes[1, 1])
 plt.show()

@@ -36,6 +36,9 @@ figure, axes = pyplot.subplots(1, 3, figsize=(10, 3.5), layout="constrained")
 model.plot.inclusion(axes[0], n=12)
 model.plot.coefficients(axes[1], n=12)
 model.plot.sizes(axes[2])
+axes[0].set_title("Which columns matter")
+axes[1].set(title="How much", xlabel="coefficient, 95% interval\nhollow: probability < 1/2")
+axes[2].set_title("How many")
 pyplot.show()
 
 # %%

@@ -57,5 +57,5 @@ levels = tempering.index_process_.sel(chain=0).isel(scan=slice(-200, None))
 levels.plot.line(x="scan", ax=axes[2], add_legend=False, linewidth=0.8)
 for k, line in enumerate(axes[2].lines):
     line.set(color="0.8" if k else "C3", linewidth=2.0 - 1.3 * bool(k), zorder=-k)
-axes[2].set(title="One replica of a ladder")
+axes[2].set(title="One replica of a ladder", ylabel="temperature level, 0 is hottest")
 plt.show()

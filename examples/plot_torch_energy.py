@@ -16,7 +16,7 @@ trained on handwritten digits with the sampler itself, and sampled by first-orde
 import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from sklsb import LSBSampler, TorchTarget
 
@@ -41,8 +41,8 @@ target = TorchTarget(log_prob, n_sites=64)
 settings = {"fast": True, "n_chains": 64, "random_state": 0}
 chains = LSBSampler("barker", n_flips=4, n_burn_in=10, init="uniform", **settings).fit(target)
 optimizer = torch.optim.Adam(log_prob.parameters(), lr=4e-3)
-schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 250)
-for _ in range(250):
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 320)
+for _ in range(320):
     own = chains.step(10).state_tensor_
     loss = log_prob(own).mean() - log_prob(images[torch.randint(len(images), (64,))]).mean()
     optimizer.zero_grad()
@@ -51,11 +51,31 @@ for _ in range(250):
     schedule.step()
 
 # %%
-# Draws from the trained network: after seconds of training, some are digits and others are not.
+# What it has learned
+# -------------------
+# The sampler starts anew, at states of noise. Independent pixels, each as often dark as in the
+# data, show what the network has learned beyond that: strokes. After seconds of training some draws
+# are digits and others are not, but on average two pixels go together as they do in the data.
 sampler = LSBSampler("barker", n_flips="auto", init="uniform", **settings).fit(target)
-draws = sampler.sample(5, thin=200)["x"].to_numpy()[:20, -1].reshape(-1, 8, 8)
-figure, axes = plt.subplots(2, 10, figsize=(10, 2.2), layout="constrained")
-for axis, image in zip(axes.flat, draws, strict=True):
-    axis.imshow(image, cmap="Greys")
-    axis.set(xticks=[], yticks=[])
+draws = torch.as_tensor(sampler.sample(20, thin=50)["x"].values.reshape(-1, 64)).float()
+independent = torch.bernoulli(images.mean(0).expand(len(draws), -1))
+shown = {"data": images[::170], "independent pixels": independent, "draws": draws[19::20]}
+
+figure = plt.figure(figsize=(10, 3.6), layout="constrained")
+left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
+for axis, (name, rows) in zip(left.subplots(3), shown.items(), strict=True):
+    framed = pad(rows[:10].view(-1, 8, 8), (1, 1, 1, 1), value=0.3)
+    axis.imshow(torch.hstack(tuple(framed)), cmap="Greys")
+    axis.set_axis_off()
+    axis.set_title(name, loc="left")
+pairs = torch.triu_indices(64, 64, 1).unbind()
+axis = right.subplots()
+for name, color in {"independent pixels": "0.6", "draws": "C0"}.items():
+    x = independent if name != "draws" else draws
+    axis.plot(
+        images.T.cov()[pairs], x.T.cov()[pairs], ".", color=color, markersize=3, label=name
+    )
+axis.axline((0, 0), slope=1, color="black", linewidth=1)
+axis.set(title="Covariance of two pixels", xlabel="in the data", ylabel="in the draws")
+axis.legend(loc="lower right", markerscale=3)
 plt.show()

@@ -9,19 +9,19 @@ from PIL import Image
 
 # Where the panel is: left, top, right and bottom, as shares of the picture.
 PANELS = {
-    "balancing_functions": (0, 0, 0.47, 1),
-    "decoder": (0.14, 0, 0.56, 1),
+    "balancing_functions": (0, 0, 0.44, 1),
+    "decoder": (0, 0, 0.46, 1),
     "dreamt_digits": (0, 0, 0.40, 1),
     "first_fit": (0.635, 0, 0.945, 1),
     "image_segmentation": (0.04, 0.34, 0.35, 0.63),
-    "ising_chain": (0.16, 0, 0.515, 0.45),
+    "ising_chain": (0.16, 0, 0.535, 0.45),
     "max_cut": (0.54, 0, 1, 1),
     "own_function": (0, 0, 1, 0.47),
     "potts": (0, 0.5, 0.47, 1),
     "rbm_digits": (0, 0, 0.42, 1),
     "spike_slab": (0, 0, 0.335, 1),
     "temperatures": (0, 0, 0.335, 1),
-    "tempering": (0.68, 0, 1, 1),
+    "tempering": (0.655, 0, 1, 1),
     "tied_spins": (0, 0, 0.495, 1),
     "torch_energy": (0, 0, 0.40, 1),
     "variable_selection": (0, 0, 0.495, 1),
