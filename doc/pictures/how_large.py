@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 
 table = Path("../measured/scale.inc").read_text(encoding="utf-8")
 rows = re.split(r"^ *\* - ", table, flags=re.MULTILINE)[2:]
-figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharex=True, layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharex=True, layout="constrained")
 found = {}
 for row in rows:
     name, sites, *cells = (cell.strip() for cell in re.split(r"\n *- ?", row.strip()))
@@ -23,4 +23,6 @@ for k, (name, points) in enumerate(found.items()):
 axes[0].loglog([1e4, 1e6], [1e-2, 1.0], ":", color="0.5", label="in proportion")
 axes[0].set(xlabel="variables", ylabel="CPU seconds")
 axes[1].set(xlabel="variables", ylabel="MB")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right", fontsize=8)
+axes[1].set_yticks([300, 400, 600, 800], [300, 400, 600, 800])
+axes[1].minorticks_off()
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right")

@@ -23,7 +23,7 @@ draws = sampler.fit(target).sample(400, thin=20)
 probability = (draws["x"] == 1).mean(("chain", "draw"))
 
 colours = LinearSegmentedColormap.from_list("three", ["#f6efe0", "#f2a03d", "#16324f"])
-figure, axes = plt.subplots(2, 1, figsize=(4, 5.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(5, 2.1), layout="constrained")
 axes[0].imshow(observed, cmap=colours, vmin=-4, vmax=4)
 axes[0].set_title("observed", loc="left")
 axes[1].imshow(probability, cmap=colours)
