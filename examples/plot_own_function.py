@@ -50,7 +50,7 @@ for changes in x:
     pieces = np.split(counts, np.flatnonzero(changes) + 1)
     rate += np.concatenate([np.full(p.size, (p.sum() + 2) / (p.size + 0.05)) for p in pieces])
 figure, (top, bottom) = plt.subplots(
-    2, 1, figsize=(8, 4.5), sharex=True, layout="constrained"
+    2, 1, figsize=(8, 5.5), height_ratios=(2, 1), sharex=True, layout="constrained"
 )
 top.step(np.arange(30), truth, where="mid", color="0.7", label="true rate")
 top.plot(rate / len(x), label="posterior mean of the rate")
