@@ -55,7 +55,7 @@ for _ in range(320):
 # -------------------
 # The sampler starts anew, at states of noise. Independent pixels, each as often dark as in the
 # data, show what the network has learned beyond that: strokes. After seconds of training some draws
-# are digits and others are not, but on average two pixels go together as they do in the data.
+# are digits and others are not, but most pairs of pixels go together much as in the data.
 sampler = LSBSampler("barker", n_flips="auto", init="uniform", **settings).fit(target)
 draws = torch.as_tensor(sampler.sample(20, thin=50)["x"].values.reshape(-1, 64)).float()
 independent = torch.bernoulli(images.mean(0).expand(len(draws), -1))
