@@ -34,27 +34,31 @@ def test_training_approaches_the_largest_likelihood(monkeypatch):
     assert 0 < -entropy - found[-1] < 0.02 * (-entropy - found[0])
 
 
-PAGE = Path(__file__).parents[1] / "doc" / "target_tokens.rst"
+PAGES = Path(__file__).parents[1] / "doc"
+
+
+def run_page(name):
+    """Run the code of a page; return its names and the text."""
+    pytest.importorskip("torch")
+    page = (PAGES / name).read_text("utf-8")
+    blocks = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", page, re.MULTILINE)
+    space = {}
+    for block in blocks:
+        exec(textwrap.dedent(block), space)
+    return space, page
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not PAGE.exists(), reason="this distribution has no pages")
+@pytest.mark.skipif(not PAGES.exists(), reason="this distribution has no pages")
 def test_the_model_of_tokens_of_the_page_learns_its_data(capsys):
-    pytest.importorskip("torch")
-    page = PAGE.read_text("utf-8")
-    blocks = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", page, re.MULTILINE)
-    said, of_data = map(float, re.search(r"to (-\S+) in \d+ s; .* is (-\d\.\d\d)", page).groups())
-    space, likelihood = {}, []
-    for block in blocks:
-        exec(textwrap.dedent(block), space)
-        line = capsys.readouterr().out.partition("\n")[0]
-        likelihood += [float(line)] if line.startswith("-") else []
+    space, _ = run_page("target_tokens.rst")
+    log_likelihood = float(capsys.readouterr().out.partition("\n")[0])
     chance = np.array([0.8, 0.1, 0.1])
     entropy = np.log(5) - 5 * chance @ np.log(chance)
-    assert len(likelihood) == 1
-    assert likelihood[0] == pytest.approx(said, abs=0.03)
-    assert of_data == pytest.approx(-entropy, abs=0.005)
-    assert said == pytest.approx(of_data, abs=0.05)
+    # Of test data, relative to the gain over independent tokens: the network overfits a little.
+    assert 0 < -entropy - log_likelihood < 0.05 * (6 * np.log(5) - entropy)
+    # Annealing and enumeration find the same log Z.
+    assert space["z"].value == pytest.approx(space["log_z"], abs=4 * space["z"].mcse)
     # Indicators and ids are the same model, at the same states.
     x = space["own"]
     assert x.shape == (128, 6)
@@ -68,3 +72,15 @@ def test_the_model_of_tokens_of_the_page_learns_its_data(capsys):
         grads.append([p.grad.clone() for p in space["module"].parameters()])
     for one, other in zip(*grads, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAGES.exists(), reason="this distribution has no pages")
+@pytest.mark.filterwarnings("ignore::sklsb.exceptions.PeriodicChainWarning")  # as the page says
+def test_the_model_of_pixels_of_the_page_gains_what_the_page_says(capsys):
+    space, page = run_page("target_torch.rst")
+    out = capsys.readouterr().out
+    said = float(re.search(r"gain (\S+) ±", page)[1])
+    assert space["gain"].mean() == pytest.approx(said, abs=0.5)  # torch rounds by processor
+    # By first-order steps, from other chains.
+    assert float(out.split()[-1]) == pytest.approx(space["log_z"].value, abs=0.1)

@@ -163,10 +163,10 @@ class AutoSampler(BaseSampler):
 
     `fit` first fits an `LSBSampler` with Barker's function, which takes little work. Other samplers
     go on from the states that its chains reached, as far as the target allows them: Gibbs sweeps,
-    by layers, by colour or in order, and in random blocks; clusters where no coupling is negative;
-    independent draws if variable elimination is cheap. They race in rounds, after which clearly
-    worse ones are dropped. If one makes five times as many effective draws as the `LSBSampler`,
-    more than learning ever gained, and neither candidates nor chains disagree, it is taken.
+    by layers, by colour class (sites that share no term) or in order, and in random blocks;
+    clusters where no coupling is negative; independent draws if variable elimination is cheap. They
+    race in rounds, after which clearly worse ones are dropped. One that makes five times as many
+    effective draws as the `LSBSampler` is taken, if neither candidates nor chains disagree.
 
     Otherwise, and for a `TorchTarget`, a `FunctionTarget` or if ``n_burn_in`` is given, an
     `LSBSampler` that learns is fitted, and a longer race decides. On a `TorchTarget` it has
