@@ -242,6 +242,77 @@ def test_selection_is_that_of_a_cumulative_sum(d, field):
     check_selection(sklsb, d, field, n=500 if d < 5000 else 100)
 
 
+def test_wrong_sums_select_a_move_that_exists():
+    target, n = Ising.lattice(np.zeros((9, 10)), 0.3), 500
+    x = np.ones((n, 90), dtype=np.int8)
+    probe = StepProbe(target, Balanced(Barker().table()), x)
+    probe.before["tree"][:, probe.chains.part.level[1] :] *= 4.0
+    found = probe.step(np.arange(n) / n, probe.accept)
+    assert np.all((found != x).sum(axis=1) == 1)
+
+
+def _graph_of_few_couplings(package):
+    rng = np.random.default_rng(2)
+    half = np.triu(rng.choice([0.0, 0.0, 0.3, -0.6, 1.2], (9, 9)), 1)
+    return package.Ising(half + half.T, rng.normal(size=9))
+
+
+def _lattice(rows, cols, coupling, scale=1.0):
+    field = scale * np.random.default_rng(1).normal(size=(rows, cols))
+    return lambda package: package.Ising.lattice(field, coupling, periodic=False)
+
+
+LOOKED_UP = {
+    "lattice": _lattice(3, 4, 0.4),
+    "three couplings": _graph_of_few_couplings,
+    "evidence": lambda package: _lattice(3, 3, -1.0)(package).condition({4: 1}),
+    "new offsets": _lattice(3, 5, 20.0, 3e3),
+}
+
+
+def check_looked_up(package, name, n=100):
+    """Weights that are looked up are those that are computed, bit for bit."""
+    ising = importlib.import_module(f"{package.__name__}.targets.ising")
+    compiled = importlib.import_module(f"{package.__name__}.ensembles.compiled")
+    rules = importlib.import_module(f"{package.__name__}._kernels.rules.balanced")
+    first, second = (
+        rules.Balanced(function.table()) for function in (package.Barker(), package.Sqrt())
+    )
+    most, found, offsets = ising._MOST_WEIGHTS, [], []
+    for limit in (most, 0):
+        ising._MOST_WEIGHTS = limit
+        try:
+            target, rng = LOOKED_UP[name](package), np.random.default_rng(3)
+            states = np.stack([target.draw_state(rng) for _ in range(2)])
+            ensemble = compiled.BalancedEnsemble(target, states, [rng] * 2, rule=first)
+        finally:
+            ising._MOST_WEIGHTS = most
+        for rule in (first, second, second):
+            ensemble.start(rule)
+            ensemble.put(states)
+            part = ensemble.chains.part
+            offsets.append(part.offset.copy())
+            for _ in range(4):
+                ensemble.advance(rng.random((2, n, 2)))
+                found.append([ensemble.chains.x.copy(), part.tree.copy(), part.offset.copy()])
+            assert (limit > 0) == (part.memo[:, 0] == -1.0).all()
+    for one, other in zip(found[:12], found[12:], strict=True):
+        same = all(map(np.array_equal, one, other))
+        assert same, "weights that are looked up are those that are computed"
+    return (found[0][2] != offsets[0]).any()
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_weights_looked_up_are_those_computed(name):
+    assert check_looked_up(sklsb, name, 2_000) == (name == "new offsets")
+
+
+def test_couplings_without_a_common_unit_are_not_looked_up():
+    assert dense(6).view().memo_size == 0
+    assert Ising.lattice(np.zeros((90, 90))).view().memo_size == 0
+    assert Ising.lattice(np.zeros((80, 80)), 0.1).view().memo_size == 64_000
+
+
 def test_a_constant_leaves_the_chain_as_it_is():
     target = dense(6)
     shifted = Ising(target.couplings.toarray() + 1e6 * np.eye(6), target.field)

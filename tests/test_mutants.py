@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planted import Mutant, anew, both_tests, imported, inside
 from test_exact import check_lattice
-from test_kernel import check_selection
+from test_kernel import check_looked_up, check_selection
 from test_objectives import check_bad_batch, check_stride
 from test_pilot import (
     check_choice,
@@ -133,6 +133,11 @@ def check_lattices(package):
     for shape in ((1, 2), (2, 3), (3, 3)):
         for periodic in (True, False):
             check_lattice(package.Ising, shape, periodic)
+
+
+def check_looked_up_weights(package):
+    for name in ("lattice", "new offsets"):
+        check_looked_up(package, name)
 
 
 def check_many_sites(package):
@@ -673,13 +678,30 @@ MUTANTS = {
     ),
     "second level of sums other than in a rebuild": Mutant(
         TREE,
-        "= _sum8(tree, source + (g << _3))",
-        "= _sum8(tree, source + (g << _3)) * (1.0 - 1e-9 * (lev == 2))",
+        "for lev in range(1, level.size if begin < end else 0)",
+        "for lev in range(1, level.size - (level.size > 2) if begin < end else 0)",
         check_target,
         REBUILD,
     ),
     "last block of a range not refreshed": Mutant(
         TREE, "- first + _1\n", "- first\n", check_step, REBUILD
+    ),
+    "weights of another offset or function looked up": Mutant(
+        BALANCED,
+        "chain.part.memo[0] = np.float64",
+        "chain.part.memo[0] = chain.part.memo[0] or np.float64",
+        check_looked_up_weights,
+        "weights that are looked up",
+    ),
+    "weights looked up by the local field alone": Mutant(
+        ISING_VIEW,
+        " + np.int64(chain.x[move] > 0))",
+        ")",
+        check_looked_up_weights,
+        "weights that are looked up",
+    ),
+    "couplings in another unit than fields": Mutant(
+        ISING, "unit * common, coupling", "unit, coupling", check_target, "log-ratios of the kernel"
     ),
     "exponentials of whole vectors only": Mutant(
         BALANCED, "range((n + np.uint64(7)) &", "range(n &", check_step, "in intervals of u_select"
@@ -694,7 +716,7 @@ MUTANTS = {
     # Learning
     "weighed by the function before the update": Mutant(
         OBJECTIVES,
-        "    weigh_all(view, rule, chain)\n    if not SMALLEST",
+        "    weigh_all(view, rule, chain, False)\n    if not SMALLEST",
         "    if not SMALLEST",
         check_objectives,
         "against enumeration",

@@ -179,7 +179,7 @@ CONTRACT = {
 
 def test_the_functions_of_the_contract():
     of_a_view = {"init_cache", "log_ratio", "flip", "log_prob", "first_move", "hidden_activation"}
-    of_a_view |= {"log_prob_is_cheap", "forget_way", "visible_field"}
+    of_a_view |= {"log_prob_is_cheap", "forget_way", "visible_field", "memo_place"}
     of_a_rule = {"rebuild", "prepare", "step", "log_prob_after", "n_used", "row_of"}
     assert set(CONTRACT) == of_a_view | of_a_rule
 

@@ -2,7 +2,8 @@
 
 A *view* is a named tuple of arrays that represents a target. ``touched_start`` and ``touched`` list
 for each move, sorted, the moves whose log-ratio it changes, itself included. ``cache_size`` is the
-length of a chain's cache, ``scratch_size`` (optional) of memory that no rebuild restores.
+length of a chain's cache, ``scratch_size`` (optional) of memory that no rebuild restores,
+``memo_size`` (optional) the number of places of `memo_place`.
 
 A *rule* is a named tuple that says how a chain moves in one transition; `Facts` are its properties.
 
@@ -50,6 +51,11 @@ def log_prob_is_cheap(view):
 @contract(0, default=lambda view, chain: None)
 def forget_way(view, chain):
     """Forget values cached for undoing moves; the path back will not be taken."""
+
+
+@contract(0, default=lambda view, chain, move: np.uint64(0))
+def memo_place(view, chain, move):
+    """Return a number below ``memo_size`` for a move and all that its log-ratio depends on."""
 
 
 @contract(0, default=lambda view, site: np.uint64(site))

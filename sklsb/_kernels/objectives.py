@@ -29,7 +29,6 @@ from sklsb._kernels.rules.balanced import (
     SMALLEST_TOTAL,
     log_weight_at,
     log_weight_by,
-    rebase,
     weigh_all,
 )
 from sklsb._kernels.tree import select, total
@@ -299,9 +298,9 @@ def _spread(view, rule, chain, mass, gradient):
 @inlined
 def _weigh_again(view, rule, chain):
     """Weigh all moves by a rule, with a new offset if the present one fails."""
-    weigh_all(view, rule, chain)
+    weigh_all(view, rule, chain, False)
     if not SMALLEST_TOTAL < total(chain) < LARGEST_TOTAL:
-        rebase(view, rule, chain)
+        weigh_all(view, rule, chain, True)
 
 
 @inlined

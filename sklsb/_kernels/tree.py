@@ -73,6 +73,7 @@ def select(view, chain, r):
     It goes down the tree, eight prefix sums at a time. They are summed pairwise so that they never
     decrease and do not change at a zero: a move of weight zero has an empty interval. On the way it
     prefetches lists of touched moves: with a million sites, most time is spent waiting for memory.
+    It returns a move even if sums are not those of their blocks.
     """
     tree = chain.part.tree
     node = np.uint64(0)
@@ -89,7 +90,7 @@ def select(view, chain, r):
         p7 = p4 + (s45 + t6)
         # Rounding in the level above may leave r at the end of this block.
         whole = tree[chain.part.level[lev + 1] + node]
-        r = r if r < whole else whole * (1.0 - 2.0**-53)
+        r = min(r, whole * (1.0 - 2.0**-53))
         below = (
             (np.uint64(p1 <= r) + np.uint64(p2 <= r)) + (np.uint64(p3 <= r) + np.uint64(p4 <= r))
         ) + ((np.uint64(p5 <= r) + np.uint64(p6 <= r)) + np.uint64(p7 <= r))
@@ -99,7 +100,8 @@ def select(view, chain, r):
         )
         right = max(p5 if p5 <= r else 0.0, p6 if p6 <= r else 0.0)
         r -= max(max(left, right), p7 if p7 <= r else 0.0)
-        node = node * np.uint64(FAN_OUT) + below
+        last = np.uint64(view.touched_start.size - 2) >> np.uint64(3 * lev)
+        node = min(node * np.uint64(FAN_OUT) + below, last)
         if lev == 2:
             for k in range(8):
                 prefetch(view.touched_start, np.uint64(64) * node + np.uint64(8 * k))

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Sums over more neighbours than this are better kept than made anew.
 _MOST_NEIGHBOURS = 8
+# Weights of a chain that are looked up; more would not stay in the processor's own memory.
+_MOST_WEIGHTS = 1 << 16
 # Spins whose local fields `log_prob` holds at once.
 _MOST_SPINS = 1 << 20
 
@@ -613,12 +615,24 @@ class Ising(GraphTarget):
         coupling = np.zeros(own.size, dtype=np.int64)
         touched[own], touched[place] = np.arange(n), pairs.indices
         coupling[place] = np.rint(pairs.data / unit[pairs.indices])
+        numbers = np.zeros(1, dtype=np.int64)
+        if 2 * own.size <= _MOST_WEIGHTS:
+            # Divided by what is common to the couplings of a site, local fields are the same.
+            mine = sp.csr_array((coupling, touched, start), shape=(n, n)).tocsc()
+            first = mine.indptr[:-1]
+            common = np.maximum(np.gcd.reduceat(mine.data, first), 1)
+            most = np.add.reduceat(np.abs(mine.data), first) // common
+            if (2.0 * most + 2.0).sum() <= _MOST_WEIGHTS:
+                unit, coupling = unit * common, coupling // common[touched]
+                numbers = np.cumsum(np.append(0, 2 * most + 2))
+                numbers[:-1] += most
         return IsingView(
             np.array(self.field),  # its own: the kernels are compiled for writable arrays
             unit,
             start.astype(np.uint64),
             touched,
             coupling,
+            numbers,
         )
 
     @cached_property

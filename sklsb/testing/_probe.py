@@ -16,7 +16,7 @@ from sklsb.testing._expect import expect_equal
 
 # Scratch arrays, which a step writes before it reads them.
 _SCRATCH = (
-    *("old_weight", "level", "log_ratio", "gap", "flips", "total", "drawn", "field"),
+    *("old_weight", "level", "memo", "log_ratio", "gap", "flips", "total", "drawn", "field"),
     *("nothing", "number", "member", "first", "weight", "pairs"),
 )
 # Parts that hold nothing else.

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, implements, inlined
-from sklsb._kernels.contract import flip, log_ratio, prepare, rebuild, row_of, step
+from sklsb._kernels.contract import flip, log_ratio, memo_place, prepare, rebuild, row_of, step
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import Table, exp, log_weight
 from sklsb._kernels.tree import levels, select, sum_all, sum_touched, total
 
 # Outside this range of total weights a chain chooses a new offset.
 SMALLEST_TOTAL, LARGEST_TOTAL = 1e-100, 1e100
+# Weights that all chains together keep for later: 32 MiB.
+MOST_KEPT = 1 << 22
 
 
 class Weights(NamedTuple):
@@ -32,11 +34,14 @@ class Weights(NamedTuple):
     offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
     old_weight: NDArray[np.float64]  # scratch, padded to groups of 8
     level: NDArray[np.uint64]  # shared: where each level of the tree starts
+    # Scratch: weights by 1 + `memo_place`, NaN if not known; the first is the number of evaluations
+    # from which on they are looked up, or -1: they are. Few are needed twice in shorter segments.
+    memo: NDArray[np.float64]
 
 
 @implements(row_of, Weights)
 def _row_of(part, c):
-    return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.level)
+    return Weights(part.tree[c], part.offset[c], part.old_weight[c], part.level, part.memo[c])
 
 
 # Log factors where all are 1.
@@ -47,12 +52,14 @@ def new_weights(target: Any, n_chains: int) -> Weights:
     """Allocate the weights of chains."""
     view = target.view()
     level = levels(view.touched_start.size - 1)
+    size = getattr(view, "memo_size", 0)
     most_touched = int(np.diff(view.touched_start).max(initial=0))
     return Weights(
         tree=np.zeros((n_chains, int(level[-1]) + 1)),
         offset=np.zeros((n_chains, 1)),
         old_weight=np.zeros((n_chains, -(-most_touched // 8) * 8)),
         level=level,
+        memo=np.full((n_chains, 1 + (size if n_chains * size <= MOST_KEPT else 0)), np.inf),
     )
 
 
@@ -92,25 +99,33 @@ def log_weight_at(view, rule, chain, move):
     return log_weight_by(rule, move, log_ratio(view, chain, move))
 
 
-@inlined
-def weigh_all(view, rule, chain):
-    """Compute the weights of all moves under the present offset, and their sums."""
-    n = view.touched_start.size - 1
-    for m in range(n):
-        chain.part.tree[m] = log_weight_at(view, rule, chain, np.uint64(m)) - chain.part.offset[0]
-    for m in range(n):
-        chain.part.tree[m] = exp(chain.part.tree[m])
-    sum_all(chain)
-
-
 @called
-def rebase(view, rule, chain):
-    """Take the largest log weight as the offset and weigh all moves again."""
-    largest = -np.inf
-    for m in range(view.touched_start.size - 1):
-        largest = max(largest, log_weight_at(view, rule, chain, np.uint64(m)))
-    chain.part.offset[0] = largest if np.isfinite(largest) else 0.0
-    weigh_all(view, rule, chain)
+def weigh_all(view, rule, chain, anew):
+    """Compute the weights of all moves and their sums.
+
+    The offset stays, or is chosen ``anew``: the largest log weight.
+    """
+    tree, n, largest = chain.part.tree, view.touched_start.size - 1, -np.inf
+    for m in range(n):
+        tree[m] = log_weight_at(view, rule, chain, np.uint64(m))
+        largest = max(largest, tree[m])
+    if anew:
+        chain.part.offset[0] = largest if np.isfinite(largest) else 0.0
+    for m in range(n):
+        tree[m] = exp(tree[m] - chain.part.offset[0])
+    sum_all(chain)
+    size = chain.part.memo.size
+    chain.part.memo[0] = np.float64(chain.evaluations[0] + size) if size > 1 else np.inf
+
+
+@inlined
+def _recalls(chain):
+    """Whether weights are looked up; at first, forget those of another function or offset."""
+    memo = chain.part.memo
+    if 0.0 <= memo[0] <= chain.evaluations[0]:
+        memo[:] = np.nan
+        memo[0] = -1.0
+    return memo[0] < 0.0
 
 
 @inlined
@@ -120,13 +135,24 @@ def propose(view, rule, chain, move):
     begin, end = view.touched_start[move], view.touched_start[move + np.uint64(1)]
     tree, weight, offset = chain.part.tree, chain.part.old_weight, chain.part.offset[0]
     n = end - begin
-    for k in range(n):
-        weight[k] = log_weight_at(view, rule, chain, np.uint64(view.touched[begin + k])) - offset
-    for k in range((n + np.uint64(7)) & ~np.uint64(7)):  # whole vectors, with any numbers behind
-        weight[k] = exp(weight[k])
-    for k in range(n):
-        t = np.uint64(view.touched[begin + k])
-        weight[k], tree[t] = tree[t], weight[k]
+    if _recalls(chain):
+        for k in range(n):
+            t = np.uint64(view.touched[begin + k])
+            place = np.uint64(1) + memo_place(view, chain, t)
+            new = chain.part.memo[place]
+            if new != new:
+                new = exp(log_weight_at(view, rule, chain, t) - offset)
+                chain.part.memo[place] = new
+            weight[k], tree[t] = tree[t], new
+    else:
+        for k in range(n):
+            t = np.uint64(view.touched[begin + k])
+            weight[k] = log_weight_at(view, rule, chain, t) - offset
+        for k in range((n + np.uint64(7)) & ~np.uint64(7)):  # whole vectors, any numbers behind
+            weight[k] = exp(weight[k])
+        for k in range(n):
+            t = np.uint64(view.touched[begin + k])
+            weight[k], tree[t] = tree[t], weight[k]
     chain.evaluations[0] += np.int64(n)
     sum_touched(chain, view.touched, begin, end)
     return inverse
@@ -144,12 +170,12 @@ def undo(view, chain, move, inverse):
 
 @implements(rebuild, Balanced)
 def rebuild_weights(view, rule, chain):
-    weigh_all(view, rule, chain)
+    weigh_all(view, rule, chain, False)
 
 
 @implements(prepare, Balanced)
 def prepare_weights(view, rule, chain):
-    rebase(view, rule, chain)
+    weigh_all(view, rule, chain, True)
 
 
 @implements(step, Balanced)
@@ -166,7 +192,7 @@ def _step(view, rule, chain, u):
     if u_accept < ratio:
         chain.moved[np.int64(move)] = True
         if not SMALLEST_TOTAL < after < LARGEST_TOTAL:
-            rebase(view, rule, chain)
+            weigh_all(view, rule, chain, True)
     else:
         undo(view, chain, move, inverse)
     return min(1.0, ratio)

@@ -24,8 +24,8 @@ from sklsb._kernels.rules.balanced import (
     new_weights,
     prepare_weights,
     propose,
-    rebase,
     rebuild_weights,
+    weigh_all,
 )
 from sklsb._kernels.tree import select, total
 
@@ -72,7 +72,7 @@ def make_jump(view, rule, chain, u):
     chain.moved[np.int64(move)] = True
     if SMALLEST_TOTAL < total(chain) < LARGEST_TOTAL:
         return False
-    rebase(view, rule, chain)
+    weigh_all(view, rule, chain, True)
     return True
 
 

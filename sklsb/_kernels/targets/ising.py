@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, implements, inlined
-from sklsb._kernels.contract import flip, init_cache, log_prob, log_ratio
+from sklsb._kernels.contract import flip, init_cache, log_prob, log_ratio, memo_place
 
 
 class IsingView(NamedTuple):
@@ -17,6 +17,11 @@ class IsingView(NamedTuple):
     touched_start: NDArray[np.uint64]
     touched: NDArray[np.uint32]
     coupling: NDArray[np.int64]  # of the flipped site with touched[k], in units of touched[k]
+    place: NDArray[np.int64]  # `memo_place` of each site at field 0, spin -1; last, their number
+
+    @property
+    def memo_size(self) -> int:
+        return int(self.place[-1])
 
     @property
     def cache_size(self) -> int:
@@ -39,6 +44,12 @@ def _init_cache(view, chain):
 @implements(log_ratio, IsingView)
 def _log_ratio(view, chain, move):
     return (-2.0 * chain.x[move]) * (view.field[move] + view.unit[move] * chain.cache[move])
+
+
+@implements(memo_place, IsingView)
+def _memo_place(view, chain, move):
+    # Of the fields of a site either all are odd or all are even.
+    return np.uint64(view.place[move] + chain.cache[move] + np.int64(chain.x[move] > 0))
 
 
 @implements(flip, IsingView)
