@@ -261,7 +261,7 @@ def test_no_race_after_no_burn_in(target):
     sampler = AutoSampler(n_burn_in=0, random_state=0).fit(target)
     chosen = sampler.candidates_.attrs["chosen"]
     assert chosen == ("lsb" if target.n_sites == 60 else "elimination")
-    assert "too short for a race" in sampler.why_
+    assert ("too short for a race" if chosen == "lsb" else "no race") in sampler.why_
     assert sampler.candidates_["ess_per_work"].isnull().all()
 
 

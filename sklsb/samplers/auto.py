@@ -435,6 +435,8 @@ class _Choice:
         ess = dict(zip(found.names, 1e9 * found.ess_per_work, strict=True))
         what = type(self.samplers[name]).__name__
         if not np.isfinite(ess[name]):
+            if name == "elimination":
+                return f"{what} ({name}), as independent draws take little work; there was no race."
             return f"{what} ({name}), as fit was too short for a race, or nothing moved in it."
         rest = {other: e for other, e in ess.items() if other != name and np.isfinite(e)}
         if not rest:
@@ -445,7 +447,8 @@ class _Choice:
             said = f"{1.0 / times:.3g} times fewer than {second!r} may make, with a smaller error"
         else:
             said = f"{times:.3g} times as many as {second!r}, the next"
-        return f"{what} ({name}) makes {ess[name]:.3g} effective draws per second of work, {said}."
+        rate = f"{float(f'{ess[name]:.3g}'):,.12g} effective draws per second of work"
+        return f"{what} ({name}) makes {rate} (counted, not timed), {said}."
 
     @property
     def doubt(self) -> str:
