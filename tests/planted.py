@@ -113,6 +113,12 @@ def anew(name):
     return importlib.import_module(name)
 
 
+def hurried(package):
+    """Let measured matrices be compared with fewer random transitions, slow as plain Python."""
+    inside(package, "testing._cells").Outcomes.__init__.__defaults__ = (1 << 9,)
+    return package.testing
+
+
 class Mutant(NamedTuple):
     """One piece of a file replaced, and the check that finds it with which message."""
 

@@ -8,7 +8,7 @@ import importlib
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, both_tests, imported, inside
+from planted import Mutant, anew, both_tests, hurried, imported, inside
 from test_exact import check_lattice
 from test_kernel import check_looked_up, check_selection
 from test_objectives import check_bad_batch, check_stride
@@ -87,10 +87,15 @@ def check_far_step(package):
 
 def check_sampler(package):
     *_, lazy = samplers(package)
-    package.testing.check_sampler(lazy, pair(package), n_draws=20)
+    hurried(package).check_sampler(lazy, pair(package), n_draws=20)
     settings = {"pilot": False, "objective": "kl", "init": "uniform", "blocks": None}
     sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2, **settings)
-    package.testing.check_sampler(sampler, pair(package), n_draws=20)
+    hurried(package).check_sampler(sampler, pair(package), n_draws=20)
+
+
+def check_the_chain_after_the_pilot(package):
+    hurried(package)
+    check_exactness(package)
 
 
 def check_numbers(package):
@@ -174,7 +179,7 @@ def triple(package):
 def check_rule_of(package, sampler, target, n_continuations=16):
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, target)
-    package.testing.check_rule(rule, target, n_continuations=n_continuations)
+    hurried(package).check_rule(rule, target, n_continuations=n_continuations)
 
 
 def check_gibbs(package):
@@ -257,15 +262,14 @@ def check_mixture(package):
     for target in (pair(package), package.Potts([[0.0]], [[0.3, -0.2, 0.7]])):
         one = package.exact.matrices.rule_of(package.GibbsSampler("random"), target)
         other = inside(package, "_kernels.rules.balanced").Balanced(package.Barker().table())
-        package.testing.check_rule(
-            inside(package, "_kernels.rules.mixture").Mixture.of(one, other, 0.3), target
-        )
+        rule = inside(package, "_kernels.rules.mixture").Mixture.of(one, other, 0.3)
+        hurried(package).check_rule(rule, target, n_continuations=6)
 
 
 def check_factors(package):
     weights, target = inside(package, "balancing.weights"), pair(package)
     rule = weights.balanced(target, package.Barker(), 0.0, np.array([0.5, 2.0]))
-    package.testing.check_rule(rule, target)
+    hurried(package).check_rule(rule, target)
 
 
 def check_jumps(package):
@@ -1248,7 +1252,7 @@ MUTANTS = {
         LSB,
         "drawing = chosen.rule(target, float(params.lazy))",
         'drawing = balanced(target, fitted["burn_in_balancing_"], float(params.lazy))',
-        check_exactness,
+        check_the_chain_after_the_pilot,
         "the table that draws are made with",
     ),
     "the function of the burn-in kept in place of the chosen one": Mutant(

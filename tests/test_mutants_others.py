@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray as xr
-from planted import PACKAGE, TESTS, Mutant, anew, both_tests, inside
+from planted import PACKAGE, TESTS, Mutant, anew, both_tests, hurried, inside
 
 
 def pair(package):
@@ -54,7 +54,7 @@ def check_graph(package):
 
 def check_rule(package):
     rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), pair(package))
-    package.testing.check_rule(rule, pair(package), n_continuations=4)
+    hurried(package).check_rule(rule, pair(package), n_continuations=4)
 
 
 def check_step(package):
@@ -83,7 +83,8 @@ def check_rare(package):
 
 def check_sampler(package):
     settings = {"n_burn_in": 10, "n_chains": 2, "init": "uniform"}
-    package.testing.check_sampler(package.GibbsSampler("systematic", **settings), pair(package), 10)
+    sampler = package.GibbsSampler("systematic", **settings)
+    hurried(package).check_sampler(sampler, pair(package), 10)
 
 
 # ----------------------------------------------------------------- kernels and progress

@@ -96,7 +96,10 @@ def check_class_weights(package):
 
 
 def check_pictures(package):
-    anew("test_spike_slab_classifier").check_pictures(60)
+    tests = anew("test_spike_slab_classifier")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tests.LogisticChain, "pace", tests.Pace(500, 4, 4, 16, 2))
+        tests.check_pictures(60)
 
 
 def check_full_table(package):

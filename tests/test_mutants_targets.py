@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Mutant, anew, both_tests, inside
+from planted import Mutant, anew, both_tests, hurried, inside
 
 SELECTION, RBM, POTTS = (f"targets/{name}.py" for name in ("variable_selection", "rbm", "potts"))
 SELECTION_VIEW, RBM_VIEW, POTTS_VIEW, FUNCTION_VIEW = (
@@ -75,7 +75,7 @@ def check_machine_views(package):
     tiny = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), tiny)
-    package.testing.check_rule(rule, tiny, n_continuations=2)
+    hurried(package).check_rule(rule, tiny, n_continuations=2)
 
 
 def check_potts(package):
@@ -97,7 +97,7 @@ def check_function(package):
     sampler = package.GibbsSampler(block_size=2)
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, given)
-    package.testing.check_rule(rule, given, n_continuations=2)
+    hurried(package).check_rule(rule, given, n_continuations=2)
 
 
 def check_terms(package):
@@ -112,7 +112,9 @@ def check_rare_terms(package):
 
 
 def check_failures(package):
-    anew("test_function").test_a_failure_in_sample_is_raised_and_taken_back("nan", 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inside(package, "targets.offers").Offers, "may_be_slow", False)
+        anew("test_function").test_a_failure_in_sample_is_raised_and_taken_back("nan", 2, None)
 
 
 def check_parts_of_neighbours(package):

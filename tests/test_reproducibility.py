@@ -388,7 +388,32 @@ print(digest.hexdigest())
 """
 
 
-def test_hash_seeds_optimised_mode_and_environment(capsys):
+# The code of the package as `-O` makes it. That of all others has to be compiled for it, too, which
+# takes three times as long as all else.
+OPTIMISED = """
+import sys
+from importlib.machinery import PathFinder, SourceFileLoader
+class Optimised(SourceFileLoader):
+    def get_code(self, name):
+        return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True, optimize=1)
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        spec = PathFinder.find_spec(name, path) if name.split(".")[0] == "sklsb" else None
+        if spec is not None:
+            spec.loader = Optimised(name, spec.loader.path)
+        return spec
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["-c", OPTIMISED + SCRIPT], id="package"),
+        pytest.param(["-O", "-c", SCRIPT], id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_hash_seeds_optimised_mode_and_environment(options, capsys):
     """In this process, and in one where all of these differ."""
     pytest.importorskip("networkx", reason="needs networkx")
     exec(SCRIPT, {})
@@ -396,4 +421,4 @@ def test_hash_seeds_optimised_mode_and_environment(capsys):
     assert len(here.strip()) == 64
     other = {"PYTHONHASHSEED": "12345", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
     other |= {"NUMBA_NUM_THREADS": "1"}
-    assert run_python("-O", "-c", SCRIPT, env={**os.environ, **other}) == here
+    assert run_python(*options, env={**os.environ, **other}) == here

@@ -10,8 +10,8 @@ from scipy.special import betaln, expit
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from sklsb._kernels.selection.process import flip_and_weigh, run_window
-from sklsb._kernels.selection.state import BORDER, Rates
+from sklsb._kernels.selection.process import run_window
+from sklsb._kernels.selection.state import BORDER, JUMPS, K_COLUMNS, LOG_FIT, Rates
 from sklsb.selection.chains import new_models, new_sums, new_window, set_window
 from sklsb.selection.logistic import logistic_problem
 from sklsb.selection.problem import Inclusion, Prior, linear_problem
@@ -114,28 +114,39 @@ def cases():
 
 
 def check_odds(kind, groups, thin):
-    """Odds, probabilities and balanced rates at every model, rebuilt or reached by flips."""
+    """Odds, probabilities and balanced rates at every model, rebuilt or reached by jumps."""
     given = Given(kind, groups, thin)
     problem, models = given.problem, given.all_models()
     log_p = {x: given.model(x)[0] for x in models}
     base = np.array([given.model(x)[0] for x in models]).max()
-    rates, fits = {}, {}
-    rng = np.random.default_rng(0)
+    rates, fits, reached, table = {}, {}, set(), new_models(problem)
+
+    def looked_at(rate, x, n_jumps, seed=0):
+        """Check odds after so many jumps from x; return where that is, rates and what it fits."""
+        window = given.window(x)
+        window.word[0] = seed
+        span = np.array([1e9 if n_jumps else 0.0, n_jumps])
+        sums = new_sums(problem)
+        run_window(given.columns, problem.posterior, rate, window, sums, table, span)
+        inside = window.unit[window.unit_of[window.included[: window.size[K_COLUMNS]]]]
+        there = tuple(int(j in inside) for j in range(len(x)))
+        assert sums.total[JUMPS] == n_jumps
+        for j in range(len(x)):
+            with_j, without = (tuple((*there[:j], b, *there[j + 1 :])) for b in (1, 0))
+            odds = math.exp(log_p[with_j] - log_p[without])
+            assert window.share[j] == pytest.approx(odds / (1 + odds), rel=1e-9), (there, j)
+        return there, window.rate[: len(x)].copy(), window.number[LOG_FIT]
+
     for rate in RATES:
-        window = given.window(models[0])
-        now = np.array(models[0])
-        for i in rng.permutation(len(models)):
-            x = models[i]
-            # There by single flips, and one there and back again.
-            units = [*rng.permutation(np.flatnonzero(now != x)), *rng.integers(len(x), size=1)]
-            units, now = np.array([*units, units[-1]]), np.array(x)
-            flip_and_weigh(given.columns, problem.posterior, rate, window, units)
-            rates[x] = window.rate[: len(x)].copy()
-            fits[x] = window.number[2]
-            for j in range(len(x)):
-                with_j, without = (tuple(int(v) for v in (*x[:j], b, *x[j + 1 :])) for b in (1, 0))
-                odds = math.exp(log_p[with_j] - log_p[without])
-                assert window.share[j] == pytest.approx(odds / (1 + odds), rel=1e-9), (x, j)
+        for x in models:
+            there, rates[x], fits[x] = looked_at(rate, x, 0)
+            assert there == x
+        for x in models:
+            for seed, n_jumps in enumerate((1, 1, 2, 2, 3, 20)):
+                there, now, fit = looked_at(rate, x, n_jumps, seed)
+                reached.add(there)
+                np.testing.assert_allclose(now, rates[there], rtol=1e-9)
+                assert fit == pytest.approx(fits[there], rel=1e-9, abs=1e-9)
         for x in models:
             for j in range(len(x)):
                 other = (*x[:j], 1 - x[j], *x[j + 1 :])
@@ -152,6 +163,7 @@ def check_odds(kind, groups, thin):
                     wanted = rate.barker * (odds if not x[j] else 1.0) / (1.0 + odds)
                     wanted += rate.leave * (odds if not x[j] else 1.0)
                     assert rates[x][j] == pytest.approx(wanted, rel=1e-9)
+    assert reached == set(models)
 
 
 @pytest.mark.parametrize(("kind", "groups", "thin"), [*cases()])

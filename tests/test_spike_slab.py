@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklsb import SpikeSlabClassifier, SpikeSlabRegressor, VariableSelection
-from sklsb._kernels.selection.process import flip_and_weigh
+from sklsb._kernels.selection.process import run_window
 from sklsb._kernels.selection.state import FRESH, K_COLUMNS, Rates
 from sklsb.exceptions import (
     InterruptedWarning,
@@ -29,7 +29,7 @@ from sklsb.exceptions import (
 from sklsb.selection import chains as chains_module
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
-from sklsb.selection.chains import Chain, Plan, new_batches, set_window
+from sklsb.selection.chains import Chain, Plan, new_batches, new_models, new_sums, set_window
 from sklsb.selection.problem import Inclusion, Prior, linear_problem
 
 
@@ -362,9 +362,9 @@ def test_what_is_kept_equals_a_rebuild():
         u, v, inverse = window.u.copy(), window.v.copy(), window.inverse.copy()
         k = window.size[K_COLUMNS]
         window.size[FRESH] = 1
-        rates = kept[0].plan.rates
-        nothing = np.empty(0, dtype=np.int64)
-        flip_and_weigh(problem.columns, problem.posterior, rates, window, nothing)
+        sums, table, rates = new_sums(problem), new_models(problem), kept[0].plan.rates
+        columns, posterior = problem.columns, problem.posterior
+        run_window(columns, posterior, rates, window, sums, table, np.zeros(2))  # for no time
         out = np.setdiff1d(np.arange(30), window.included[:k])
         assert np.abs(u - window.u)[out].max() < 1e-11
         assert np.abs(v - window.v)[out].max() < 1e-11

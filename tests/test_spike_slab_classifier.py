@@ -321,11 +321,11 @@ def test_units_do_not_matter_if_they_are_not_asked_to():
 # ----------------------------------------------------------------- scikit-learn
 
 
-@pytest.mark.usefixtures("short")
 @pytest.mark.filterwarnings("ignore:No features were selected")
 @pytest.mark.filterwarnings("ignore:.*could not be checked|.*array_api")
 @pytest.mark.filterwarnings("ignore:classes are separated|every column")  # true of these data
-def test_check_estimator():
+def test_check_estimator(monkeypatch):
+    monkeypatch.setattr(LogisticChain, "pace", Pace(500, 4, 4, 1, 1))  # of a hundred fits
     results = check_estimator(
         SpikeSlabClassifier(tol=0.5, n_chains=2, random_state=0), on_fail=None, on_skip=None
     )
@@ -349,6 +349,7 @@ def test_in_pipelines():
     assert chosen.score(X, y) > 0.6
 
 
+@pytest.mark.usefixtures("short")
 def test_weights_of_classes_multiply_odds():
     X, y = data(n=200)
     labels = np.where(y, "ill", "well")  # "ill" is the first class
@@ -379,6 +380,7 @@ def test_weights_of_classes_multiply_odds():
             fitted(X, labels, class_weight=wrong)
 
 
+@pytest.mark.usefixtures("short")
 def test_coefficients_that_can_be_compared():
     X, y = data(n=300)
     unit = np.array([1.0, 10.0, 0.01, 3.0, 1.0])
@@ -451,6 +453,7 @@ def test_columns_of_few_draws_have_no_interval():
     pyplot.close("all")
 
 
+@pytest.mark.usefixtures("short")
 def test_a_narrow_slab_is_told():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 8))
@@ -466,6 +469,7 @@ def test_a_narrow_slab_is_told():
     assert found.inclusion_probabilities_.min() < 0.9 < np.median(found.inclusion_probabilities_)
 
 
+@pytest.mark.usefixtures("short")
 def test_few_data_are_told():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(12, 8)), np.arange(12) % 2
@@ -478,6 +482,7 @@ def test_few_data_are_told():
     assert fitted(X, y, tol=0.05).get_support(indices=True).tolist() == [0, 1]
 
 
+@pytest.mark.usefixtures("short")
 def test_columns_that_separate_the_classes_are_told():
     X, y = data(n=200)
     rare, leak = np.zeros(200), y + np.linspace(-0.4, 0.4, 200)
@@ -494,6 +499,7 @@ def test_columns_that_separate_the_classes_are_told():
     fitted(np.column_stack([X, rare]), y, tol=0.05)
 
 
+@pytest.mark.usefixtures("short")
 def test_data_frames():
     X, y = data(n=300)
     frame = pd.DataFrame(X, columns=list("abcde"))

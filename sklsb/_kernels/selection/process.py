@@ -12,7 +12,6 @@ from sklsb._kernels.selection.state import (
     BORDER,
     CDF_STEPS,
     EXPLAINED,
-    FRESH,
     JUMPS,
     K_COLUMNS,
     K_UNITS,
@@ -124,16 +123,6 @@ def _hash(posterior, window):
         unit = window.unit_of[window.included[i]]
         if window.first[unit] == window.included[i]:
             window.word[1] ^= _code(window.unit[unit])
-
-
-@kernel
-def flip_and_weigh(columns, posterior, rates, window, units):
-    """Flip units in turn, then compute odds and rates; for checks."""
-    if window.size[FRESH]:
-        rebuild(columns, posterior, window)
-    for unit in units:
-        flip(columns, posterior, window, unit)
-    weigh(columns, posterior, rates, window)
 
 
 @kernel
