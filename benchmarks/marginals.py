@@ -59,8 +59,8 @@ def sample_for(target, options):
         thin = max(1, int(left / pace / n))
         seen.clear()
         draws = sampler.sample(n, thin=thin)
-    warned = [w.category for w in seen]
-    return sampler, draws, warned, (n * thin, fit, time.process_time() - began)
+    told = [w.category for w in seen]
+    return sampler, draws, told, (n * thin, fit, time.process_time() - began)
 
 
 def measure(path, options):

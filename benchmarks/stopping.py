@@ -40,7 +40,7 @@ def runs(target, seeds, n, stop):
     return np.array(p), np.array(error), np.array(size)
 
 
-def shown(name, truth, p, error, size):
+def told(name, truth, p, error, size):
     inside = np.abs(p - truth) < 1.96 * error  # an unknown error covers nothing
     z = (p - truth).mean(axis=0) / (p.std(axis=0) / np.sqrt(len(p)))
     print(
@@ -68,9 +68,9 @@ def coverage(n_runs, page):
     rows = []
     for name, rule in rules.items():
         p, error, size = runs(target, range(n_runs), 100_000, rule)
-        row = [name, f"{size.mean():,.0f}", f"{size.min():,}", shown(name, truth, p, error, size)]
+        row = [name, f"{size.mean():,.0f}", f"{size.min():,}", told(name, truth, p, error, size)]
         fixed = runs(target, range(10**6, 10**6 + n_runs), round(size.mean()), None)
-        rows.append([*row, shown("  as many, fixed", truth, *fixed)])
+        rows.append([*row, told("  as many, fixed", truth, *fixed)])
     if page:
         header = ["rule", "mean draws", "fewest", "stopped", "fixed"]
         write_table(page, header, rows, ["--runs", str(n_runs)], ["sklsb/diagnostics/stopping.py"])

@@ -21,7 +21,7 @@ import numpy as np
 from sklsb import MarkovNetwork, ParallelTempering, io
 from sklsb.exceptions import SeparatedModesWarning, TemperingWarning
 
-TOLD = {SeparatedModesWarning.__name__, TemperingWarning.__name__}
+COUNTED = {SeparatedModesWarning.__name__, TemperingWarning.__name__}
 
 NETWORKS = {
     "grid4x4": ".exact",
@@ -58,13 +58,13 @@ def measure(folder, name, seconds, seed, eliminate):
         fitted, of_fit = time.process_time() - began, list(caught)
         counts, n, size = 0.0, 0, 64
         while (spent := time.process_time() - began) < seconds or not n:
-            caught[:] = of_fit  # warnings of the first draws only
+            caught[:] = of_fit  # forget warnings of earlier, shorter draws
             x = sampler.sample(size)["x"].values
             counts = counts + np.stack([(x == v).sum(axis=(0, 1)) for v in network.values], axis=1)
             n += x.shape[0] * x.shape[1]
             rate = size / max(time.process_time() - began - spent, 1e-6)
             size = max(1, min(4 * size, int(rate * min(5.0, max(0.1, seconds - spent)))))
-        warned = {w.category.__name__ for w in caught} & TOLD
+        warned = {w.category.__name__ for w in caught} & COUNTED
         if not sampler.disagreement_.agree:
             warned.add(SeparatedModesWarning.__name__)
     found = counts / n

@@ -18,6 +18,7 @@ import pytest
 from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, pairs, uncached
 from numba.core import caching, codegen
+from planted import inside
 from processes import copy_package, run_python
 from scipy.special import expit
 from scipy.stats import chi2
@@ -272,21 +273,16 @@ LOOKED_UP = {
 
 def check_looked_up(package, name, n=100):
     """Weights that are looked up are those that are computed, bit for bit."""
-    ising = importlib.import_module(f"{package.__name__}.targets.ising")
-    compiled = importlib.import_module(f"{package.__name__}.ensembles.compiled")
-    rules = importlib.import_module(f"{package.__name__}._kernels.rules.balanced")
-    first, second = (
-        rules.Balanced(function.table()) for function in (package.Barker(), package.Sqrt())
-    )
-    most, found, offsets = ising._MOST_WEIGHTS, [], []
-    for limit in (most, 0):
-        ising._MOST_WEIGHTS = limit
-        try:
+    ising, compiled = inside(package, "targets.ising"), inside(package, "ensembles.compiled")
+    rules = inside(package, "_kernels.rules.balanced")
+    first, second = (rules.Balanced(g.table()) for g in (package.Barker(), package.Sqrt()))
+    found, offsets = [], []
+    for limit in (ising._MOST_WEIGHTS, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ising, "_MOST_WEIGHTS", limit)
             target, rng = LOOKED_UP[name](package), np.random.default_rng(3)
             states = np.stack([target.draw_state(rng) for _ in range(2)])
             ensemble = compiled.BalancedEnsemble(target, states, [rng] * 2, rule=first)
-        finally:
-            ising._MOST_WEIGHTS = most
         for rule in (first, second, second):
             ensemble.start(rule)
             ensemble.put(states)
@@ -295,7 +291,8 @@ def check_looked_up(package, name, n=100):
             for _ in range(4):
                 ensemble.advance(rng.random((2, n, 2)))
                 found.append([ensemble.chains.x.copy(), part.tree.copy(), part.offset.copy()])
-            assert (limit > 0) == (part.memo[:, 0] == -1.0).all()
+            looks_up = (part.memo[:, 0] == -1.0).all()
+            assert looks_up == (limit > 0), "whether weights are looked up"
     for one, other in zip(found[:12], found[12:], strict=True):
         same = all(map(np.array_equal, one, other))
         assert same, "weights that are looked up are those that are computed"

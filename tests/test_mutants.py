@@ -87,15 +87,16 @@ def check_far_step(package):
 
 def check_sampler(package):
     *_, lazy = samplers(package)
-    hurried(package).check_sampler(lazy, pair(package), n_draws=20)
     settings = {"pilot": False, "objective": "kl", "init": "uniform", "blocks": None}
     sampler = package.LSBSampler("mixture", n_burn_in=20, n_chains=2, **settings)
-    hurried(package).check_sampler(sampler, pair(package), n_draws=20)
+    with hurried(package) as testing:
+        testing.check_sampler(lazy, pair(package), n_draws=20)
+        testing.check_sampler(sampler, pair(package), n_draws=20)
 
 
 def check_the_chain_after_the_pilot(package):
-    hurried(package)
-    check_exactness(package)
+    with hurried(package):
+        check_exactness(package)
 
 
 def check_numbers(package):
@@ -179,7 +180,8 @@ def triple(package):
 def check_rule_of(package, sampler, target, n_continuations=16):
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, target)
-    hurried(package).check_rule(rule, target, n_continuations=n_continuations)
+    with hurried(package) as testing:
+        testing.check_rule(rule, target, n_continuations=n_continuations)
 
 
 def check_gibbs(package):
@@ -263,13 +265,15 @@ def check_mixture(package):
         one = package.exact.matrices.rule_of(package.GibbsSampler("random"), target)
         other = inside(package, "_kernels.rules.balanced").Balanced(package.Barker().table())
         rule = inside(package, "_kernels.rules.mixture").Mixture.of(one, other, 0.3)
-        hurried(package).check_rule(rule, target, n_continuations=6)
+        with hurried(package) as testing:
+            testing.check_rule(rule, target, n_continuations=6)
 
 
 def check_factors(package):
     weights, target = inside(package, "balancing.weights"), pair(package)
     rule = weights.balanced(target, package.Barker(), 0.0, np.array([0.5, 2.0]))
-    hurried(package).check_rule(rule, target)
+    with hurried(package) as testing:
+        testing.check_rule(rule, target)
 
 
 def check_jumps(package):
@@ -693,7 +697,7 @@ MUTANTS = {
     "weights of another offset or function looked up": Mutant(
         BALANCED,
         "chain.part.memo[0] = np.float64",
-        "chain.part.memo[0] = chain.part.memo[0] or np.float64",
+        "chain.part.memo[0] = -1.0 if chain.part.memo[0] < 0.0 else np.float64",
         check_looked_up_weights,
         "weights that are looked up",
     ),

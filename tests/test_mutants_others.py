@@ -54,7 +54,8 @@ def check_graph(package):
 
 def check_rule(package):
     rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), pair(package))
-    hurried(package).check_rule(rule, pair(package), n_continuations=4)
+    with hurried(package) as testing:
+        testing.check_rule(rule, pair(package), n_continuations=4)
 
 
 def check_step(package):
@@ -84,7 +85,8 @@ def check_rare(package):
 def check_sampler(package):
     settings = {"n_burn_in": 10, "n_chains": 2, "init": "uniform"}
     sampler = package.GibbsSampler("systematic", **settings)
-    hurried(package).check_sampler(sampler, pair(package), 10)
+    with hurried(package) as testing:
+        testing.check_sampler(sampler, pair(package), 10)
 
 
 # ----------------------------------------------------------------- kernels and progress

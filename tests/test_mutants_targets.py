@@ -75,7 +75,8 @@ def check_machine_views(package):
     tiny = package.RBM([[0.9], [-0.7]], [0.3, -0.2], [0.5])
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(package.GibbsSampler("systematic"), tiny)
-    hurried(package).check_rule(rule, tiny, n_continuations=2)
+    with hurried(package) as testing:
+        testing.check_rule(rule, tiny, n_continuations=2)
 
 
 def check_potts(package):
@@ -97,7 +98,8 @@ def check_function(package):
     sampler = package.GibbsSampler(block_size=2)
     anew("exact_matrices")  # has the formula
     rule = package.exact.matrices.rule_of(sampler, given)
-    hurried(package).check_rule(rule, given, n_continuations=2)
+    with hurried(package) as testing:
+        testing.check_rule(rule, given, n_continuations=2)
 
 
 def check_terms(package):

@@ -403,6 +403,8 @@ class Finder:
             spec.loader = Optimised(name, spec.loader.path)
         return spec
 sys.meta_path.insert(0, Finder())
+import sklsb
+assert type(sklsb.__loader__) is Optimised
 """
 
 

@@ -164,6 +164,8 @@ def check_odds(kind, groups, thin):
                     wanted += rate.leave * (odds if not x[j] else 1.0)
                     assert rates[x][j] == pytest.approx(wanted, rel=1e-9)
     assert reached == set(models)
+    for rate in RATES:  # far from any rebuild
+        looked_at(rate, models[0], 300)
 
 
 @pytest.mark.parametrize(("kind", "groups", "thin"), [*cases()])

@@ -325,7 +325,7 @@ def test_units_do_not_matter_if_they_are_not_asked_to():
 @pytest.mark.filterwarnings("ignore:.*could not be checked|.*array_api")
 @pytest.mark.filterwarnings("ignore:classes are separated|every column")  # true of these data
 def test_check_estimator(monkeypatch):
-    monkeypatch.setattr(LogisticChain, "pace", Pace(500, 4, 4, 1, 1))  # of a hundred fits
+    monkeypatch.setattr(LogisticChain, "pace", Pace(500, 4, 4, 1, 1))  # it makes a hundred fits
     results = check_estimator(
         SpikeSlabClassifier(tol=0.5, n_chains=2, random_state=0), on_fail=None, on_skip=None
     )

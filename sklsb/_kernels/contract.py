@@ -23,6 +23,11 @@ def scratch_size(view: Any) -> int:
     return getattr(view, "scratch_size", 0)
 
 
+def memo_size(view: Any) -> int:
+    """Return the number of places of `memo_place`; 0 if there are none."""
+    return getattr(view, "memo_size", 0)
+
+
 @contract(0)
 def init_cache(view, chain):
     """Compute the cache of one chain from its state."""

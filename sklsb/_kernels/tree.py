@@ -73,7 +73,8 @@ def select(view, chain, r):
     It goes down the tree, eight prefix sums at a time. They are summed pairwise so that they never
     decrease and do not change at a zero: a move of weight zero has an empty interval. On the way it
     prefetches lists of touched moves: with a million sites, most time is spent waiting for memory.
-    It returns a move even if sums are not those of their blocks.
+    It returns a move even if sums are not those of their blocks, lest an error there write outside
+    of arrays.
     """
     tree = chain.part.tree
     node = np.uint64(0)

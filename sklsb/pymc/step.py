@@ -111,10 +111,10 @@ class DiscreteStep(BlockedStep):
     vars : list of variables, optional
         Discrete free variables of the model; by default all of them.
     method : {"auto", "colours", "elimination", "lsb"}
-        ``"colours"`` draws all sites of a colour, no two of which an element sees, at once.
-        ``"elimination"`` draws all sites at once, where elements see few of them and these form
-        graphs of small width. ``"lsb"`` makes locally balanced single changes, each of which takes
-        log p at all states one change away; the balancing function is chosen while tuning.
+        ``"colours"`` draws colour by colour, all sites of a colour at once; no element sees two of
+        them. ``"elimination"`` draws all sites at once, where elements see few of them and these
+        form graphs of small width. ``"lsb"`` makes locally balanced single changes, each of which
+        takes log p at all states one change away; the balancing function is chosen while tuning.
         ``"auto"`` eliminates where that takes at most 20 times as long as colours, and neighbours
         depend. Sites with more than 16 values, without bounds, or with bounds that depend on other
         variables are drawn by slices, colour by colour, whatever the method, and those with up to

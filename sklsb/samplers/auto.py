@@ -447,8 +447,11 @@ class _Choice:
             said = f"{1.0 / times:.3g} times fewer than {second!r} may make, with a smaller error"
         else:
             said = f"{times:.3g} times as many as {second!r}, the next"
-        rate = f"{float(f'{ess[name]:.3g}'):,.12g} effective draws per second of work"
-        return f"{what} ({name}) makes {rate} (counted, not timed), {said}."
+        rate = float(f"{ess[name]:.3g}")  # three digits, and printed without an exponent
+        return (
+            f"{what} ({name}) makes {rate:,.12g} effective draws per second of work, by a list of "
+            f"prices and not by a clock, {said}."
+        )
 
     @property
     def doubt(self) -> str:

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._kernels._jit import called, implements, inlined
-from sklsb._kernels.contract import flip, log_ratio, memo_place, prepare, rebuild, row_of, step
+from sklsb._kernels.contract import (
+    flip,
+    log_ratio,
+    memo_place,
+    memo_size,
+    prepare,
+    rebuild,
+    row_of,
+    step,
+)
 from sklsb._kernels.facts import Facts
 from sklsb._kernels.numeric import Table, exp, log_weight
 from sklsb._kernels.tree import levels, select, sum_all, sum_touched, total
@@ -24,7 +33,7 @@ from sklsb._kernels.tree import levels, select, sum_all, sum_touched, total
 # Outside this range of total weights a chain chooses a new offset.
 SMALLEST_TOTAL, LARGEST_TOTAL = 1e-100, 1e100
 # Weights that all chains together keep for later: 32 MiB.
-MOST_KEPT = 1 << 22
+_MOST_KEPT = 1 << 22
 
 
 class Weights(NamedTuple):
@@ -34,8 +43,8 @@ class Weights(NamedTuple):
     offset: NDArray[np.float64]  # (n, 1) weights are exp(log g - offset)
     old_weight: NDArray[np.float64]  # scratch, padded to groups of 8
     level: NDArray[np.uint64]  # shared: where each level of the tree starts
-    # Scratch: weights by 1 + `memo_place`, NaN if not known; the first is the number of evaluations
-    # from which on they are looked up, or -1: they are. Few are needed twice in shorter segments.
+    # Scratch: weights by 1 + `memo_place`, NaN where none was computed. While they are looked up,
+    # memo[0] is -1. Else it says from how many evaluations on: before, few are needed twice.
     memo: NDArray[np.float64]
 
 
@@ -52,14 +61,14 @@ def new_weights(target: Any, n_chains: int) -> Weights:
     """Allocate the weights of chains."""
     view = target.view()
     level = levels(view.touched_start.size - 1)
-    size = getattr(view, "memo_size", 0)
+    size = memo_size(view)
     most_touched = int(np.diff(view.touched_start).max(initial=0))
     return Weights(
         tree=np.zeros((n_chains, int(level[-1]) + 1)),
         offset=np.zeros((n_chains, 1)),
         old_weight=np.zeros((n_chains, -(-most_touched // 8) * 8)),
         level=level,
-        memo=np.full((n_chains, 1 + (size if n_chains * size <= MOST_KEPT else 0)), np.inf),
+        memo=np.full((n_chains, 1 + (size if n_chains * size <= _MOST_KEPT else 0)), np.inf),
     )
 
 

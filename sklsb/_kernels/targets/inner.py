@@ -8,6 +8,7 @@ from sklsb._kernels.contract import (
     init_cache,
     log_prob_is_cheap,
     memo_place,
+    memo_size,
     scratch_size,
 )
 
@@ -23,6 +24,6 @@ def passing_on(view_class):
     implements(log_prob_is_cheap, view_class)(lambda view: log_prob_is_cheap(view.inner))
     implements(forget_way, view_class)(lambda view, chain: forget_way(view.inner, chain))
     view_class.cache_size = property(lambda view: view.inner.cache_size)
-    view_class.memo_size = property(lambda view: getattr(view.inner, "memo_size", 0))
+    view_class.memo_size = property(lambda view: memo_size(view.inner))
     view_class.scratch_size = property(lambda view: scratch_size(view.inner))
     return view_class

@@ -48,7 +48,7 @@ def _log_ratio(view, chain, move):
 
 @implements(memo_place, IsingView)
 def _memo_place(view, chain, move):
-    # Of the fields of a site either all are odd or all are even.
+    # The fields of a site are all odd or all even, so spin +1 takes the place in between.
     return np.uint64(view.place[move] + chain.cache[move] + np.int64(chain.x[move] > 0))
 
 
