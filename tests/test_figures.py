@@ -51,8 +51,8 @@ SETTINGS = {
     "install": ["1 GB"],
     "long_runs": ["8 MB"],
     "mixed": ["20 times as"],
-    "target_network": ["60 CPU seconds"],
     "tempering_measured": ["60 seconds", "10 seconds"],
+    "told": ["60 CPU seconds"],
 }
 
 
