@@ -343,6 +343,18 @@ SEARCHES = {
     "Kawasaki": "swaps",
     "Swendsen-Wang": "clusters",
     "Bayesian variable selection": "spike_slab",
+    "wolff": "clusters",
+    "custom target": "target_function",
+    "custom distribution": "target_function",
+    "log probability function": "target_function",
+    "antiferromagnet": "target_ising",
+    "clamp": "evidence",
+    "markov random field": "target_network",
+    "inference": "exact",
+    "Bayesian inference": "target_network",
+    "sampling without replacement": "swaps",
+    "credible intervals": "draws",
+    "jax": "limits_computing",
 }
 
 

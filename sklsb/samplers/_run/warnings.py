@@ -239,7 +239,7 @@ class DrawWarnings(ABC):
             what = self._described(found)
         warn(
             f"{what} (disagreement_ and sklsb.diagnostics.disagreement have the numbers). Answers "
-            "and errors from these draws may be wrong. Draw for longer, and see whether R-hat "
+            "and errors from these draws may be wrong. Run longer, and see whether R-hat "
             "falls; start elsewhere, by initial_states or another random_state; "
             f"{self._clusters()}or {self.algorithm.way_out}.{self._exact_hint()}",
             SeparatedModesWarning,

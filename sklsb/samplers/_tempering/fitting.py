@@ -324,7 +324,7 @@ class Tempering(Algorithm):
             )
         else:
             return
-        warn(f"{found}. Draw for longer, or take another sampler.", TemperingWarning)
+        warn(f"{found}. Run longer, or take another sampler.", TemperingWarning)
 
 
 def _is_same(old: Ladders, target: Target) -> bool:
