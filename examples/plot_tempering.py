@@ -55,7 +55,8 @@ for axis, (name, draws) in zip(
 ):
     axis.plot(np.sort(draws["x"].mean("draw").values, axis=1).T)
     axis.axhline(0, color="0.6", linewidth=1)
-    axis.set(title=f"{name}: mean of each spin", xlabel="spins, sorted in each chain", ylim=(-1.05, 1.05))
+    axis.set(title=f"{name}: mean of each spin", ylim=(-1.05, 1.05))
+    axis.set_xlabel("spins, sorted in each chain")
 levels = tempering.index_process_.sel(chain=0).isel(scan=slice(0, 320))
 levels.plot.line(x="scan", ax=axes[2], add_legend=False, linewidth=0.8)
 for k, line in enumerate(axes[2].lines):
