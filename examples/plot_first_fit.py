@@ -14,7 +14,7 @@ that is enough to recover it, with a probability for each pixel.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sklsb import Ising, LSBSampler
+from sklsb import AutoSampler, Ising
 from sklsb.diagnostics import marginals
 
 disc = np.where(np.hypot(*np.mgrid[-15:15, -20:20]) < 10, 1, -1)
@@ -29,7 +29,7 @@ print(f"{target}: {np.mean((noisy > 0) != (disc > 0)):.0%} of the pixels look wr
 # returns an xarray Dataset; ``thin="auto"`` makes as many transitions per draw as it takes for a
 # draw to be worth about half an independent one.
 
-sampler = LSBSampler(random_state=0).fit(target)
+sampler = AutoSampler(random_state=0).fit(target)
 draws = sampler.sample(500, thin="auto")
 print(dict(draws["x"].sizes))
 

@@ -2,9 +2,10 @@
 Segment a noisy photograph
 ==========================
 
-The main job of sklsb, from end to end: a photograph is cut into foreground and sky, the cut is
-hidden under so much noise that every third pixel is wrong, and 60,000 coupled variables are sampled
-to recover it, with a probability for each pixel.
+A large target from end to end: a photograph is cut into foreground and sky, the cut is hidden under
+so much noise that every third pixel is wrong, and 60,000 coupled variables are sampled to recover
+it, with a probability for each pixel. ``LSBSampler`` shows what it learns; ``AutoSampler`` would
+try Gibbs sweeps too.
 
 Run as a script, it takes about a minute and writes ``image_segmentation.png`` where it is run.
 """

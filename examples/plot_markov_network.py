@@ -60,7 +60,8 @@ print(after)
 # %%
 # The same by sampling
 # --------------------
-# ``condition`` fixes what was seen. Here the draws only show that both ways agree.
+# ``condition`` fixes what was seen. Here the draws only show that both ways agree. ``AutoSampler``
+# would eliminate, as above; steps of ``LSBSampler`` are a check of their own.
 
 target = network.condition(seen)
 draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="auto")

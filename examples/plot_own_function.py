@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numba
 import numpy as np
 
-from sklsb import FunctionTarget, LSBSampler
+from sklsb import AutoSampler, FunctionTarget
 
 truth = np.repeat([30.0, 45.0, 22.0], [11, 7, 12])
 counts = np.random.default_rng(1).poisson(truth)
@@ -38,7 +38,7 @@ def log_prob(x):
 
 
 target = FunctionTarget(log_prob, n_sites=counts.size - 1)
-draws = LSBSampler(random_state=0).fit(target).sample(2000, thin="auto")
+draws = AutoSampler(random_state=0).fit(target).sample(2000, thin="auto")
 x = draws["x"].values.reshape(-1, counts.size - 1)
 print(f"probability of two changes: {(x.sum(axis=1) == 2).mean():.2f}")
 

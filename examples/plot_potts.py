@@ -32,7 +32,8 @@ observed = truth + noise_sd * np.random.default_rng(0).standard_normal(truth.sha
 # The field of a colour at a pixel is the log-density of the noise that would make this colour look
 # as the pixel does. The coupling is what two neighbours gain by being equal. On a grid without a
 # field, order sets in at log(1 + sqrt(4)) = 1.10 for four values; a somewhat stronger coupling
-# joins regions.
+# joins regions. The short burn-in of ``AutoSampler`` ends with a warning here, so ``LSBSampler`` is
+# named, with a burn-in of 100 sweeps.
 
 target = Potts.from_image(observed, np.arange(4), noise_sd, coupling=1.4)
 sampler = LSBSampler(n_burn_in=100 * truth.size, random_state=0).fit(target)

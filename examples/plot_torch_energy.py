@@ -41,8 +41,8 @@ target = TorchTarget(log_prob, n_sites=64)
 settings = {"fast": True, "n_chains": 64, "random_state": 0}
 chains = LSBSampler("barker", n_flips=4, n_burn_in=10, init="uniform", **settings).fit(target)
 optimizer = torch.optim.Adam(log_prob.parameters(), lr=4e-3)
-schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 320)
-for _ in range(320):
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 1000)
+for _ in range(1000):
     own = chains.step(10).state_tensor_
     loss = log_prob(own).mean() - log_prob(images[torch.randint(len(images), (64,))]).mean()
     optimizer.zero_grad()
@@ -54,8 +54,8 @@ for _ in range(320):
 # What it has learned
 # -------------------
 # The sampler starts anew, at states of noise. Independent pixels, each as often dark as in the
-# data, show what the network has learned beyond that: strokes. After seconds of training some draws
-# are digits and others are not, but most pairs of pixels go together much as in the data.
+# data, show what the network has learned beyond that: strokes. After half a minute of training many
+# draws are digits, others are not, and pairs of pixels go together much as in the data.
 sampler = LSBSampler("barker", n_flips="auto", init="uniform", **settings).fit(target)
 draws = torch.as_tensor(sampler.sample(20, thin=50)["x"].values.reshape(-1, 64)).float()
 independent = torch.bernoulli(images.mean(0).expand(len(draws), -1))

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from sklsb import LSBSampler, VariableSelection, exact
+from sklsb import AutoSampler, VariableSelection, exact
 from sklsb.diagnostics import marginals
 from sklsb.exceptions import FrozenSitesWarning
 
@@ -31,11 +31,11 @@ models, p = exact.states(target), exact.probabilities(target)
 # %%
 # A sample of the models
 # ----------------------
-# A transition takes one column in or out. With ten columns a run is cheap; with 2,000 it is the
-# only way. Body mass index never leaves the model; the warning that it never changed is turned off.
+# With ten columns a run is cheap; with 2,000 it is the only way. Body mass index never leaves the
+# model; the warning that it never changed is turned off.
 
 warnings.simplefilter("ignore", FrozenSitesWarning)
-draws = LSBSampler(random_state=0).fit(target).sample(50_000)
+draws = AutoSampler(random_state=0).fit(target).sample(4000, thin="auto")
 found = marginals(draws, target).sel(state=1)
 print(f"Largest difference to all models: {np.abs(found['p'] - p @ models).max():.4f}")
 for i in np.argsort(-p)[:3]:
