@@ -46,12 +46,13 @@ shown = draws[:10, -1]
 hidden = machine.hidden_probabilities(shown)
 expected = 1 / (1 + np.exp(-(machine.visible_bias + hidden @ machine.weights.T)))
 rows = {"data": images[::170], "draws": shown, "P(ink)": expected.reshape(-1, 8, 8)}
-title = "Handwritten digits, draws of the machine, and its probability of ink given the draw above"
 figure, axes = plt.subplots(3, 10, figsize=(10, 3.6), layout="constrained")
 for (name, row), line in zip(rows.items(), axes, strict=True):
     for axis, image in zip(line, row, strict=False):
         axis.imshow(image, cmap="Greys", vmin=0, vmax=1)
         axis.set(xticks=[], yticks=[])
     line[0].set_ylabel(name)
-figure.suptitle(title)
+figure.suptitle(
+    "Digits, draws of the machine, and its probability of ink given the draw above"
+)
 plt.show()

@@ -70,8 +70,7 @@ for axis, (name, rows) in zip(left.subplots(3), shown.items(), strict=True):
     axis.set_title(name, loc="left")
 pairs = torch.triu_indices(64, 64, 1).unbind()
 axis = right.subplots()
-for name, color in {"independent pixels": "0.6", "draws": "C0"}.items():
-    x = independent if name != "draws" else draws
+for name, x, color in (("independent pixels", independent, "0.6"), ("draws", draws, "C0")):
     axis.plot(
         images.T.cov()[pairs], x.T.cov()[pairs], ".", color=color, markersize=3, label=name
     )

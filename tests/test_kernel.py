@@ -28,6 +28,7 @@ from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
 from sklsb._kernels import _jit, contract, numeric
 from sklsb._kernels.rules import chromatic
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.targets.ising import IsingView
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.exact.matrices import rule_of
 from sklsb.exceptions import SamplerWarning
@@ -302,6 +303,15 @@ def check_looked_up(package, name, n=100):
 @pytest.mark.parametrize("name", LOOKED_UP)
 def test_weights_looked_up_are_those_computed(name):
     assert check_looked_up(sklsb, name, 2_000) == (name == "new offsets")
+
+
+def test_a_class_without_places_looks_nothing_up():
+    class Mine(IsingView):
+        """Inherits the size; implementations are of one class."""
+
+    view = Ising.lattice(np.zeros((3, 3))).view()
+    assert contract.memo_size(view) == view.memo_size == 90
+    assert contract.memo_size(Mine(*view)) == 0
 
 
 def test_couplings_without_a_common_unit_are_not_looked_up():

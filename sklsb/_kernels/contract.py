@@ -24,8 +24,8 @@ def scratch_size(view: Any) -> int:
 
 
 def memo_size(view: Any) -> int:
-    """Return the number of places of `memo_place`; 0 if there are none."""
-    return getattr(view, "memo_size", 0)
+    """Return the number of places of `memo_place`; 0 where its class does not implement that."""
+    return getattr(view, "memo_size", 0) if type(view) in memo_place.implementations else 0
 
 
 @contract(0)

@@ -436,7 +436,10 @@ class _Choice:
         what = type(self.samplers[name]).__name__
         if not np.isfinite(ess[name]):
             if name == "elimination":
-                return f"{what} ({name}), as independent draws take little work; there was no race."
+                return (
+                    f"{what} ({name}), as independent draws take little work. There was no race, "
+                    "or it was too short to compare."
+                )
             return f"{what} ({name}), as fit was too short for a race, or nothing moved in it."
         rest = {other: e for other, e in ess.items() if other != name and np.isfinite(e)}
         if not rest:
