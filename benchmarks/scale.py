@@ -3,9 +3,9 @@
 Lattices of spins with coupling 0.3 and fields, four chains, parameters by default. Each row is a new
 process in which all kernels are compiled: CPU seconds of the target, of `fit` and of ten sweeps
 of `sample`, the largest memory, and what of it came after the target, in bytes for each variable and
-chain. "more" ends a sampler: the row took more than ``--limit`` CPU seconds after compiling. The
-exponents are slopes of least squares in logarithms, the last two from 100,000 variables on, where
-constants do not count.
+chain. "more" ends a sampler: the row took more than ``--limit`` CPU seconds after compiling; so does
+"-", where the sampler does not apply. The exponents are slopes of least squares in logarithms, the
+last two from 100,000 variables on, where constants do not count.
 
     python benchmarks/scale.py [--limit 300] [--most 7] [--samplers GibbsSampler]
     python benchmarks/scale.py --page doc/measured/scale.inc
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import warnings
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -96,8 +97,13 @@ def measure(name, power, limit):
     if done.returncode:
         said = done.stderr.strip().splitlines()
         error = said[-1].partition(":")[0].rpartition(".")[2] if said else "killed"
-        return "does not apply" if error == "ValueError" else error
+        return "-" if error == "ValueError" else error
     return json.loads(done.stdout)
+
+
+def shown(x):
+    """Two significant digits, without an exponent."""
+    return f"{Decimal(f'{x:.2g}'):,f}"
 
 
 def exponents(rows):
@@ -129,11 +135,12 @@ def main():
         rows = {}
         for power in range(3, args.most + 1) if any(s in name for s in args.samplers) else ():
             found = measure(name, power, args.limit)
-            shown = [found] if isinstance(found, str) else [f"{x:.3g}" for x in found]
+            cells = [found, *"----"] if isinstance(found, str) else [shown(x) for x in found]
             print(
-                f"{name:28s}{f'10^{power}':>9s}" + "".join(f"{x:>14s}" for x in shown), flush=True
+                f"{name:28s}{f'10^{power}':>9s}" + "".join(f"{x:>14s}" for x in cells), flush=True
             )
-            table.append([f"``{name}``", f"10\\ :sup:`{power}`", *(shown + [""] * 5)[:5]])
+            cells = [cell.replace("-", "\\-") for cell in cells]  # no list within the table
+            table.append([f"``{name}``", f"10\\ :sup:`{power}`", *cells])
             if isinstance(found, str):
                 break
             rows[power] = found

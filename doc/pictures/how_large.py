@@ -11,8 +11,8 @@ figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharex=True, layout="constr
 found = {}
 for row in rows:
     name, sites, *cells = (cell.strip() for cell in re.split(r"\n *- ?", row.strip()))
-    if len(cells) > 1 and cells[1]:
-        target, fit, sweeps, memory = map(float, cells[:4])
+    if cells[1] != r"\-":
+        target, fit, sweeps, memory = (float(cell.replace(",", "")) for cell in cells[:4])
         n = 10 ** int(re.search(r"`(\d)`", sites)[1])
         found.setdefault(name.strip("`"), []).append((n, target + fit + sweeps, memory))
 for k, (name, points) in enumerate(found.items()):
