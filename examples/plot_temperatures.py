@@ -36,7 +36,7 @@ for size, n in ((6, 8000), (10, 5000), (16, 4000)):
 # Where the ratios cross
 # ----------------------
 # Draws at all temperatures, reweighted, say what holds between them. The critical temperature of
-# an endless lattice is 2 / log(1 + sqrt(2)) = 2.269.
+# an infinite lattice is 2 / log(1 + sqrt(2)) = 2.269.
 
 fine = np.linspace(1.8, 3.2, 60)
 curves = {size: binder(draws, "m", betas=T.min() / fine) for size, draws in runs.items()}
@@ -54,11 +54,11 @@ print(f"6 x 6 and 16 x 16 cross at T = {brentq(apart, 2.1, 2.5, xtol=1e-3):.3f}"
 # Energy and heat
 # ---------------
 # The energy of a spin is -T_min log p / N, if log p is that of the coldest lattice. Onsager's
-# energy, of an endless lattice, is the line; small lattices leave it near the critical point only.
+# energy, of an infinite lattice, is the line; small lattices leave it near the critical point only.
 
 
 def onsager(t):
-    """Energy of a spin in an endless square lattice."""
+    """Energy of a spin in an infinite square lattice."""
     k = 2 * np.sinh(2 / t) / np.cosh(2 / t) ** 2
     inner = 2 * np.tanh(2 / t) ** 2 - 1
     return -(1 + 2 / np.pi * inner * ellipk(k**2)) / np.tanh(2 / t)

@@ -40,12 +40,16 @@ print([w.category.__name__ for w in caught])
 # temperature, which exchange parts in which they differ. A grid as small as this can be summed
 # exactly, which shows what the estimate of log Z is worth.
 #
+# The mean of a spin is twice its probability of +1, minus 1. So the mean in one ladder has a
+# standard error of about 1 / sqrt(``n_visits_``), and the largest of 144 may be two of these from 0.
+#
 # The last panel has a part of the scans of one ladder, with a replica in red that goes from the
 # bottom, level 0, to the top and back.
 
 tempering = ParallelTempering(random_state=0).fit(glass)
 tempered = tempering.sample(4000)
 print("round trips of each ladder:", tempering.n_round_trips_)
+print("standard error of a mean in each:", (1 / np.sqrt(tempering.n_visits_)).round(2))
 print(f"log Z {tempering.log_z_:.3f} +- {tempering.log_z_error_:.3f}", end=", ")
 print(f"exactly {exact.log_partition(glass):.3f}")
 

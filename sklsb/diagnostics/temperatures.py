@@ -52,7 +52,7 @@ def specific_heat(draws: xr.Dataset, *, betas: ArrayLike | None = None) -> xr.Da
     >>> ring = Ising.lattice(np.zeros(12), coupling=1.0)
     >>> sampler = ParallelTempering(betas=[0.4, 0.7], random_state=0).fit(ring)
     >>> found = specific_heat(sampler.sample(2000, temperatures="all")).sel(beta=[0.4, 0.7])
-    >>> exact = found.beta**2 / np.cosh(found.beta) ** 2  # of an endless ring
+    >>> exact = found.beta**2 / np.cosh(found.beta) ** 2  # of an infinite ring
     >>> bool((abs(found.specific_heat - exact) < 4 * found.mcse + 1e-3).all())
     True
     """

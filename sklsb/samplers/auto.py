@@ -452,8 +452,8 @@ class _Choice:
             said = f"{times:.3g} times as many as {second!r}, the next"
         rate = float(f"{ess[name]:.3g}")  # three digits, and printed without an exponent
         return (
-            f"{what} ({name}) makes {rate:,.12g} effective draws per second of work, by a list of "
-            f"prices and not by a clock, {said}."
+            f"{what} ({name}) makes {rate:,.12g} effective draws per second of work, counted by "
+            f"a fixed price list, not timed: {said}."
         )
 
     @property

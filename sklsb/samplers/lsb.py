@@ -97,7 +97,7 @@ class LSBSampler(BaseSampler):
         all 1. An array: these; only their ratios matter.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
-        without a GPU at hand and never run: see the limits in the documentation.
+        without a GPU at hand and never run: see the page "gpu" of the documentation.
     blocks : "auto", None or int, default="auto"
         Exact redraws of blocks of variables given the others, by elimination: a coin that does not
         depend on the state decides between a locally balanced transition and a redraw. "auto": only

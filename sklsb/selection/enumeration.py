@@ -18,7 +18,7 @@ _N_STATES = 200
 
 
 def fill(chains: list[Chain], problem: LinearProblem) -> None:
-    """Give chains what they would have summed and kept after endless runs."""
+    """Give chains what they would have summed and kept after infinite runs."""
     inside = np.array(list(product((False, True), repeat=problem.n_free)))
     log_p, mean, square, positive, error = _all_models(problem, inside)
     p = np.exp(log_p - log_p.max())
