@@ -41,7 +41,7 @@ print([w.category.__name__ for w in caught])
 # exactly, which shows what the estimate of log Z is worth.
 #
 # The mean of a spin is twice its probability of +1, minus 1. So the mean in one ladder has a
-# standard error of about 1 / sqrt(``n_visits_``), and the largest of 144 may be two of these from 0.
+# standard error of about 1 / sqrt(``n_visits_``). The largest of 144 may be two of these from 0.
 #
 # The last panel has a part of the scans of one ladder, with a replica in red that goes from the
 # bottom, level 0, to the top and back.

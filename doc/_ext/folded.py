@@ -1,4 +1,4 @@
-"""Lists of the page of changes are folded but for what breaks code: headings are an overview."""
+"""Lists of changes are folded but for the first, and what breaks code: headings are an overview."""
 
 from docutils import nodes
 
@@ -8,8 +8,8 @@ def fold(app, doctree, docname):
     if docname != "changes":
         return
     for found in [*doctree.findall(nodes.bullet_list)]:
-        above = getattr(found.parent, "parent", None)
-        is_open = isinstance(above, nodes.section) and above[0].astext() == "Before you update"
+        above = [s for s in (found.parent, found.parent.parent) if isinstance(s, nodes.section)]
+        is_open = {"What it offers", "Before you update"} & {s[0].astext() for s in above}
         if isinstance(found.parent, nodes.section) and not is_open:
             n = len(found)
             head = f"<details><summary>{n} change{'s' * (n > 1)}</summary>"
