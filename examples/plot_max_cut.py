@@ -49,8 +49,8 @@ print(f"round trips {sampler.n_round_trips_.tolist()}")
 # %%
 # What was drawn
 # --------------
-# Left: the weights of the drawn cuts. Right: the annealed cut. Red edges are wrong: of
-# weight 1 but not cut, or of weight -1 but cut.
+# Left: the weights of the drawn cuts. Right: the annealed cut. In red, unsatisfied
+# edges: of weight 1 but not cut, or of weight -1 but cut.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 left.hist(weights.values.ravel(), bins=np.arange(weights.min() - 0.5, best + 1))
@@ -62,5 +62,5 @@ wrong = [(u, v) for u, v, w in graph.edges.data("weight") if (side[u] != side[v]
 place = {(row, column): (column, -row) for row, column in graph}
 nx.draw(graph, place, right, node_size=25, node_color=list(side.values()), edge_color="0.8")
 nx.draw_networkx_edges(graph, place, wrong, ax=right, edge_color="red", width=2)
-right.set_title("The annealed cut, wrong edges in red")
+right.set_title("The annealed cut, unsatisfied edges in red")
 plt.show()
