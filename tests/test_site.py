@@ -355,6 +355,21 @@ SEARCHES = {
     "sampling without replacement": "swaps",
     "credible intervals": "draws",
     "jax": "limits_computing",
+    "rbm": "target_rbm",
+    "tsp": "swaps",
+    "travelling salesman": "swaps",
+    "hopfield": "target_ising",
+    "correlation function": "target_ising",
+    "correlation length": "target_ising",
+    "two-point correlation": "target_ising",
+    "xy model": "limits",
+    "heisenberg": "limits",
+    "clock model": "limits",
+    "structure learning": "limits",
+    "error bar": "am_i_right",
+    "language model": "target_tokens",
+    "potts": "target_potts",
+    "knapsack": "target_function",
 }
 
 
