@@ -18,7 +18,7 @@ PANELS = {
     "max_cut": (0.54, 0, 1, 1),
     "own_function": (0, 0, 1, 0.595),
     "potts": (0, 0.5, 0.47, 1),
-    "rbm_digits": (0, 0.1, 0.42, 1),
+    "rbm_digits": (0, 0.1, 0.412, 1),
     "spike_slab": (0, 0, 0.325, 1),
     "temperatures": (0, 0, 0.335, 1),
     "tempering": (0.665, 0, 1, 1),
