@@ -16,7 +16,7 @@ PANELS = {
     "image_segmentation": (0.04, 0.34, 0.35, 0.63),
     "ising_chain": (0.16, 0, 0.535, 0.45),
     "max_cut": (0.54, 0, 1, 1),
-    "own_function": (0, 0, 1, 0.595),
+    "own_function": (0, 0, 1, 1),
     "potts": (0, 0.5, 0.47, 1),
     "rbm_digits": (0, 0.1, 0.412, 1),
     "spike_slab": (0, 0, 0.325, 1),
