@@ -100,6 +100,7 @@ html_theme_options = {
     "logo": {
         "text": html_title,
         "image_light": "_static/logo.svg",
+        "image_dark": "_static/logo.svg",
         "alt_text": "The logo: a lattice of spins",
     },
     "navigation_with_keys": False,

@@ -48,7 +48,7 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.ids, self.links, self.loaded, self.without_alt = set(), [], [], []
+        self.ids, self.links, self.loaded, self.incomplete = set(), [], [], []
         self.title, self._in_title = "", False
         self.n_words, self._open = 0, collections.Counter()
         self.feed(path.read_text(encoding="utf-8"))
@@ -62,8 +62,8 @@ class Page(html.parser.HTMLParser):
         source = at.get("src") or (at.get("href") if tag == "link" else None)
         if source and at.get("rel") != "canonical":
             self.loaded.append(source)
-        if tag == "img" and not at.get("alt"):
-            self.without_alt.append(at.get("src"))
+        if tag == "img" and not (at.get("alt") and at.get("src")):
+            self.incomplete.append(str(at))
         self._in_title = tag == "title" and not self.title
 
     def handle_data(self, data):
@@ -119,10 +119,10 @@ def test_no_directive_is_text():
     assert shown == []
 
 
-def test_images_have_words_titles_differ_and_nothing_comes_from_elsewhere():
+def test_images_are_whole_titles_differ_and_nothing_comes_from_elsewhere():
     titles = [page.title for page in pages().values()]
     assert sorted({title for title in titles if titles.count(title) > 1 or not title}) == []
-    assert {n: p.without_alt for n, p in pages().items() if p.without_alt} == {}
+    assert {n: p.incomplete for n, p in pages().items() if p.incomplete} == {}
     loaded = {link for page in pages().values() for link in page.loaded}
     assert sorted(filter(is_elsewhere, loaded - {x for x in loaded if x.startswith("data:")})) == []
 

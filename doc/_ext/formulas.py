@@ -12,11 +12,15 @@ logger = logging.getLogger(__name__)
 _NAMES = (
     (re.compile(r"\\dots\b"), r"\\ldots"),
     (re.compile(r"\\tfrac(\d)(\d)"), r"\\tfrac{\1}{\2}"),
+    # The power is of the whole bracket, not of its last half.
+    (re.compile(r"(\\langle(?:(?!\\langle).)*?\\rangle)(?=\^)"), r"{\1}"),
 )
-# Between the name of a function and its argument: a thin space, but before a bracket.
-_SPACES = (
+# Between the name of a function and its argument: a thin space, but before a bracket. Brackets of
+# means are as high as their letters, as in LaTeX.
+_MENDED = (
     (re.compile(r"<mo>&ApplyFunction;</mo>(?=\s*<mo)"), ""),
     (re.compile(r"<mo>&ApplyFunction;</mo>"), '<mspace width="0.17em"></mspace>'),
+    (re.compile(r"<mo>([⟨⟩])</mo>"), r'<mo stretchy="false">\1</mo>'),
 )
 
 
@@ -30,8 +34,8 @@ def mathml(tex, node, block=False):
     except MathError as error:
         logger.warning("the formula %r has no MathML: %s", tex, error, location=node)
         return f"<code>{node.astext()}</code>"
-    for pattern, space in _SPACES:
-        converted = pattern.sub(space, converted)
+    for pattern, mended in _MENDED:
+        converted = pattern.sub(mended, converted)
     return converted
 
 
