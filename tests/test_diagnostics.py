@@ -185,8 +185,8 @@ def test_frozen_sites_are_nan_and_said(arviz):
     np.testing.assert_array_equal(np.isnan(result["x"]), frozen)
     # What it is there for: ArviZ calls the frozen sites perfect.
     assert arviz.ess(draws)["x"].values[0, 1] >= 400
-    np.testing.assert_array_equal(
-        result["x"].values[~frozen], arviz.ess(draws)["x"].values[~frozen]
+    np.testing.assert_allclose(
+        result["x"].values[~frozen], arviz.ess(draws)["x"].values[~frozen], rtol=1e-9
     )
 
 
@@ -195,6 +195,20 @@ def test_chains_frozen_at_different_values_are_not_constant(arviz):
     draws["x"][0, :, 0, 0] = -1
     result = ess(draws)
     assert result["x"][0, 0] < 10
+
+
+def test_ess_of_two_values_and_of_more_is_arvizs(arviz, monkeypatch):
+    """Whatever the values are called, however many blocks there are, and with axes in any order."""
+    monkeypatch.setattr("sklsb.diagnostics.measures.BLOCK", 900)
+    draws = frozen_draws([])
+    walk = draws["x"].cumsum("draw")
+    draws["slow"] = xr.where(walk > walk.mean(("chain", "draw")), 2.5, -7.0)
+    draws["more"] = draws["x"] + draws["x"].roll(col=1) + draws["x"].roll(draw=1, row=1)
+    draws = draws.transpose("row", "draw", "col", "chain")
+    wanted = arviz.ess(draws.astype(float))
+    assert wanted["slow"].min() < 30 < wanted["x"].min()
+    for name in ("x", "slow", "more"):
+        xr.testing.assert_allclose(ess(draws)[name], wanted[name], rtol=1e-9)
 
 
 def test_ess_passes_arguments_on(arviz):

@@ -133,6 +133,12 @@ def check_ess(package):
     anew("test_diagnostics").test_ess_of_means_is_arvizs(arviz)
 
 
+def check_ess_of_two_values(package):
+    arviz = pytest.importorskip("arviz", reason="is the other way to compute it")
+    with pytest.MonkeyPatch.context() as patched:
+        anew("test_diagnostics").test_ess_of_two_values_and_of_more_is_arvizs(arviz, patched)
+
+
 def check_errors_of_visits(package):
     tests, arviz = anew("test_diagnostics"), pytest.importorskip("arviz")
     tests.test_mcse_of_visits_is_the_formula(arviz)
@@ -574,6 +580,13 @@ MUTANTS = {
         "np.minimum.accumulate(sums, axis=1)",
         "sums",
         check_ess,
+        ".",
+    ),
+    "effective sizes of means for three values": Mutant(
+        MEASURES,
+        "(draws == largest)).all()",
+        "(draws == largest)).any()",
+        check_ess_of_two_values,
         ".",
     ),
     "shares that are rounded": Mutant(

@@ -7,11 +7,9 @@ import xarray as xr
 from sklsb._system.arrays import Array, Bools, Ints
 from sklsb.diagnostics.batches import error_of, time_by_visits
 from sklsb.diagnostics.draws import check_order, marginals_dataset, states_of
-from sklsb.diagnostics.measures import ess_of_means
+from sklsb.diagnostics.measures import BLOCK, ess_of_means
 from sklsb.targets.base import Target
 
-# Indicators whose Fourier transforms are held at once.
-_BLOCK = 1 << 20
 # A marginal is wrong if it is off by more than this, and by more than so many standard errors.
 LEAST_OFF, MOST_ERRORS = 0.01, 5.0
 # Fewest draws that may be worth an independent one: ArviZ takes no ESS above n log10(n).
@@ -101,7 +99,7 @@ def marginal_arrays(
     pairs = target.cardinalities == 2
     for value_index, value in enumerate(target.values):
         sites = np.flatnonzero((target.cardinalities > value_index) & ~(pairs & (value_index == 1)))
-        n_blocks = -(-sites.size * flat.shape[0] * flat.shape[1] // _BLOCK)
+        n_blocks = -(-sites.size * flat.shape[0] * flat.shape[1] // BLOCK)
         for block in np.array_split(sites, min(sites.size, n_blocks) or 1):
             hit = flat[:, :, block] == value
             unknown = target.n_possible[block] > 1

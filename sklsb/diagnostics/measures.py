@@ -19,6 +19,8 @@ from sklsb.targets._names import columns_of, in_pandas, ordered
 
 # States whose pairs are compared at once.
 _PAIRED = 1024
+# Draws whose Fourier transforms are held at once.
+BLOCK = 1 << 20
 
 
 def warn_if_few(draws: xr.Dataset) -> None:
@@ -36,7 +38,8 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     r"""Return ArviZ's effective sample size, but NaN for variables that never changed.
 
     ArviZ takes constant draws to be independent. A variable that never changed may be settled or
-    stuck; the draws cannot tell.
+    stuck; the draws cannot tell. Variables of two values, whose ranks tell no more than the values
+    do, are computed all at once, which is many times faster.
 
     Parameters
     ----------
@@ -61,8 +64,18 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
 
     check_order(draws)
     warn_if_few(draws)
-    result = arviz.ess(draws, **kwargs)
-    moved = draws.max(("chain", "draw")) > draws.min(("chain", "draw"))
+    least, largest = draws.min(("chain", "draw")), draws.max(("chain", "draw"))
+    two = ((draws == least) | (draws == largest)).all()
+    quick = [name for name in draws.data_vars if two[name] and not kwargs]
+    rest = draws.drop_vars(quick)
+    result = arviz.ess(rest, **kwargs) if rest.data_vars else xr.Dataset()
+    for name in quick:
+        series = draws[name].transpose("chain", "draw", ...).values
+        series = series.reshape(*series.shape[:2], -1)
+        blocks = np.array_split(series, -(-series.size // BLOCK), axis=2)
+        sizes = np.concatenate([ess_of_means(block) for block in blocks])
+        result[name] = least[name].copy(data=sizes.reshape(least[name].shape))
+    moved = largest > least
     n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)
     if n_frozen:
         warn(
