@@ -395,10 +395,10 @@ SEARCHES = {
     "spinn glass": "temperatures",
     "gibbs samplng": "gibbs",
     "bayes facter": "tempering",
-    "likelyhood": "target_rbm",
-    "convergance": "am_i_right",
+    "likelihhood": "target_rbm",
+    "convergenze": "am_i_right",
 }
-FIRST = ("draws", "burn in", "evidence", "tempring", "convergance")  # what the page leads
+FIRST = ("draws", "burn in", "evidence", "tempring", "convergenze")  # which page leads
 
 
 def test_search_finds_what_people_type():

@@ -42,8 +42,9 @@ var Scorer = {
   const nearest = (word, words) => {
     let [best, least] = [word, word.length < 4 ? 0 : word.length < 7 ? 2 : 3];
     for (const other of words) {
-      if (Math.abs(other.length - word.length) >= least) continue;
-      const steps = distance(word, other);
+      const isStart = other.length > 5 && word.startsWith(other);  // a stem, and an ending typed wrongly
+      if (!isStart && Math.abs(other.length - word.length) >= least) continue;
+      const steps = isStart ? 1 : distance(word, other);
       if (steps < least) [best, least] = [other, steps];
     }
     return best;
