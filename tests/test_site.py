@@ -394,6 +394,17 @@ def test_central_pages_have_a_picture():
     assert [name for name, files in shown.items() if not any("_images/" in f for f in files)] == []
 
 
+def test_cards_of_the_landing_page_show_a_picture_of_the_page_that_they_open():
+    text = (SITE / "index.html").read_text(encoding="utf-8")
+    cards = re.findall(
+        r'class="landing-picture docutils.*?src="([^"]+)".*?<p><a[^>]*href="([^"]+)"',
+        text,
+        re.DOTALL,
+    )
+    assert len(cards) == 8
+    assert [card for card in cards if card[0] not in pages()[card[1]].loaded] == []
+
+
 def test_figures_say_what_made_them_and_whether_that_has_changed():
     """A benchmark that was edited after its figures were written is marked on their page."""
     doc = SITE.parents[1]
