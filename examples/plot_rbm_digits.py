@@ -21,7 +21,7 @@ from sklearn.neural_network import BernoulliRBM
 from sklsb import RBM, LSBSampler
 
 images = (load_digits().images > 7).astype(np.int8)
-trained = BernoulliRBM(n_components=100, learning_rate=0.003, n_iter=120, random_state=0)
+trained = BernoulliRBM(n_components=100, learning_rate=0.003, n_iter=500, random_state=0)
 trained.fit(images.reshape(-1, 64))
 machine = RBM.from_sklearn(trained, shape=(8, 8))
 
@@ -39,8 +39,10 @@ for name, x in {"digits": images, "draws": draws, "noise": noise}.items():
 # %%
 # What it looks like
 # ------------------
-# The third row shows what the hidden units make of the draw above. ``hidden_probabilities`` gives
-# P(h = 1 | x) for each unit; with these in place of h, a pixel is ink with the probability shown.
+# So few black and white pixels are hard to read, also in the data. Of the draws, most resemble a
+# digit, and some lie between two. The third row shows what the hidden units make of the draw above.
+# ``hidden_probabilities`` gives P(h = 1 | x) for each unit; with these in place of h, a pixel is
+# ink with the probability shown.
 
 shown = draws[:10, -1]
 hidden = machine.hidden_probabilities(shown)

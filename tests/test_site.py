@@ -168,7 +168,7 @@ def test_pages_of_classes_leave_out_what_these_refuse():
 def test_lists_of_changes_are_folded():
     text = (SITE / "changes.html").read_text(encoding="utf-8")
     assert text.count("<details><summary>") == text.count("</details>") > 10
-    assert text.index("[Unreleased]") < text.index("<details>") < text.index("[0.1.0]<a")
+    assert text.index("0.1.0, not yet released") < text.index("<details>")
     assert text.index('id="seeded-draws-that-change"') < text.index("<details>")
     assert pages()["changes.html"].n_words < 2000
 
@@ -421,6 +421,17 @@ CENTRAL = (
 def test_central_pages_have_a_picture():
     shown = {name: pages()[f"{name}.html"].loaded for name in CENTRAL}
     assert [name for name, files in shown.items() if not any("_images/" in f for f in files)] == []
+
+
+def test_cards_of_the_landing_page_show_a_picture_of_the_page_that_they_open():
+    text = (SITE / "index.html").read_text(encoding="utf-8")
+    cards = re.findall(
+        r'class="landing-picture docutils.*?src="([^"]+)".*?<p><a[^>]*href="([^"]+)"',
+        text,
+        re.DOTALL,
+    )
+    assert len(cards) == 8
+    assert [card for card in cards if card[0] not in pages()[card[1]].loaded] == []
 
 
 def test_figures_say_what_made_them_and_whether_that_has_changed():

@@ -241,7 +241,9 @@ class Prepared(Worded):
     def marginals(
         self, evidence: Evidence | None = None, variables: Sequence[Any] | None = None
     ) -> Marginals:
-        """Return the marginal probabilities of all variables, or of those listed.
+        """Return the marginal probabilities of each variable, or of each one listed.
+
+        `sklsb.exact.marginals` has the joint table of the variables listed.
 
         Parameters
         ----------

@@ -295,8 +295,8 @@ def marginals(
     target : Target
         A target that offers its factors (`Target.log_factors`).
     variables : list of variables, optional
-        Variables whose joint distribution is wanted, named as in ``target.condition``. A mapping
-        is taken as evidence.
+        Variables whose joint distribution is wanted, named as in ``target.condition``; a plan of
+        `prepare` gives separate ones. A mapping is taken as evidence.
     evidence : mapping of variable to value, optional
         As in `log_partition`.
     max_work, max_memory, n_jobs, verbose
