@@ -29,7 +29,7 @@ from PIL import Image
 from scipy.ndimage import median_filter
 from sklearn.datasets import load_sample_image
 
-from sklsb import Ising, LSBSampler, diagnostics
+from sklsb import Ising, LSBSampler, diagnostics, exceptions
 
 warnings.filterwarnings(
     "ignore", r"\s*ArviZ is undergoing", FutureWarning
@@ -109,15 +109,18 @@ print(f"Wrong by the posterior probability: {wrong.mean():.1%} (before: {error_b
 # Can the draws be trusted?
 # -------------------------
 # The effective sample size says how many independent draws they are worth. A pixel with the same
-# colour in all draws has none that could be known: ``diagnostics.ess`` gives NaN and warns, where
-# ArviZ would call it perfect. Such pixels lie deep inside the sky or the trees, where the
-# observation agrees with all its neighbours.
+# colour in all draws has none that could be known: ``diagnostics.ess`` gives NaN, with a warning
+# (ArviZ would call it perfect), so such pixels are counted instead. They lie deep inside the sky or
+# the trees, where the observation agrees with all its neighbours.
 # (``sample`` would also have warned if one of them had never changed, not even between the draws.)
 
-ess = diagnostics.ess(draws)["x"].to_numpy().ravel()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", exceptions.FrozenSitesWarning)
+    ess = diagnostics.ess(draws)["x"].to_numpy().ravel()
 stats = sampler.sample_stats_[["lp"]]
 print(f"Draws: {draws['x'].sizes['chain']} chains x {draws['x'].sizes['draw']}")
-print(f"ESS of the pixels: min {np.nanmin(ess):.0f}, median {np.nanmedian(ess):.0f}")
+print(f"ESS of the pixels: min {np.nanmin(ess):.0f}, median {np.nanmedian(ess):.0f}", end=" ")
+print(f"({np.isnan(ess).sum()} pixels have the same colour in all draws)")
 print(f"ESS of log p: {float(arviz.ess(stats)['lp']):.0f}", end=", ")
 print(f"R-hat: {float(arviz.rhat(stats)['lp']):.3f}")
 
