@@ -25,6 +25,7 @@ HARNESS = pathlib.Path(__file__).parent / "site_harness.html"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 LIMIT = 400.0  # seconds; some three pages per second and width
 MOST_WORDS = 1200  # of a page that is read from top to bottom
+MOST_WORDS_OF_ALL = 45_000
 LOOKED_UP = (
     *("generated/", "auto_examples/"),
     *("api.", "changes.", "glossary.", "genindex.", "py-modindex."),
@@ -130,6 +131,7 @@ def test_images_are_whole_titles_differ_and_nothing_comes_from_elsewhere():
 def test_pages_are_short_enough_to_read():
     read = {name: page for name, page in pages().items() if not name.startswith(LOOKED_UP)}
     assert {n: p.n_words for n, p in read.items() if p.n_words > MOST_WORDS} == {}
+    assert sum(page.n_words for page in read.values()) <= MOST_WORDS_OF_ALL
 
 
 def test_pages_of_classes_begin_with_what_users_need():
