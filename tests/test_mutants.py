@@ -16,6 +16,7 @@ from test_pilot import (
     check_choice,
     check_dropped,
     check_exactness,
+    check_frozen,
     check_series,
     check_slow_part,
     check_starved,
@@ -842,6 +843,9 @@ MUTANTS = {
         "lp[:, 1 : 1 - lag or None] - lp[:, :-lag]",
         check_series,
         "of log p",
+    ),
+    "a race on where nothing moves": Mutant(
+        RACE, "bool(self.measured.distances.any())", "True", check_frozen, "nothing moves"
     ),
     "a dropped candidate chosen": Mutant(
         RACE, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"
