@@ -37,7 +37,7 @@ extensions = [
 html_math_renderer = "mathml"
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
-default_role = None
+default_role = "py:obj"  # a name in backticks leads to its page
 # Pages of what needs these are built without them, too.
 autodoc_mock_imports = [
     name for name in ("dimod", "pymc", "pytensor") if not importlib.util.find_spec(name)

@@ -1,6 +1,6 @@
-"""Pictures of targets, marginals and draws, which the extra ``plot`` installs what they need for.
+"""Pictures of targets, marginals and draws.
 
-Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
+They need Matplotlib, which the extra ``plot`` installs. Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
 """
 
 import re

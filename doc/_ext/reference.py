@@ -190,7 +190,15 @@ def order(app, doctree):
             content += found[name]
 
 
+def at_top_level(app, env, node, contnode):
+    """Look a name up in `sklsb` that is not in the module of the text."""
+    if node.get("reftype") == "obj":
+        domain, name = env.domains["py"], f"sklsb.{node['reftarget']}"
+        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", name, node, contnode)
+
+
 def setup(app):
+    app.connect("missing-reference", at_top_level)
     app.connect("autodoc-process-docstring", complete, priority=400)  # before numpydoc
     app.connect("autodoc-process-docstring", tabulate, priority=600)
     app.connect("autodoc-skip-member", skip)

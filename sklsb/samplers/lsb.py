@@ -66,11 +66,11 @@ class LSBSampler(BaseSampler):
     n_chains : int, default=4
         Number of chains.
     n_burn_in : int, optional
-        Transitions of each chain in the burn-in; max(2000, 5 * n_sites) by default, or on a
-        function of Python as many, but at least 100, as all chains take 2**22 values for; a
-        warning says so. Learning the functions for sampling comes on top and does not depend on it.
-        0: nothing is learned, there is no pilot, and `sample` uses the function that learning would
-        start from.
+        Transitions of each chain in the burn-in, by default max(2000, 5 * n_sites). On a function
+        of Python they are cut, with a warning, so that all chains take about 2**22 of its values,
+        but to no fewer than 100. Learning the functions for sampling comes on top and does not
+        depend on it. 0: nothing is learned, there is no pilot, and `sample` uses the function that
+        learning would start from.
     init : {"auto", "both", "uniform", "quenched"}, default="auto"
         Where chains start if `fit` is given no ``initial_states``: "uniform" at uniform draws,
         "quenched" at the ends of uphill walks, "both" at these and those in turn, "auto" at exact
@@ -97,7 +97,7 @@ class LSBSampler(BaseSampler):
         all 1. An array: these; only their ratios matter.
     device : str, optional
         Where ``fast=True`` runs: "cpu" (the default), "cuda" or "cuda:1". CUDA was written
-        without a GPU at hand and never run: see the page "gpu" of the documentation.
+        without a GPU at hand and never run: see the page "GPU and many chains".
     blocks : "auto", None or int, default="auto"
         Exact redraws of blocks of variables given the others, by elimination: a coin that does not
         depend on the state decides between a locally balanced transition and a redraw. "auto": only

@@ -479,7 +479,7 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
 
     @property
     def plot(self) -> Plots:
-        """Pictures, such as ``plot.inclusion()``."""
+        """Pictures, such as ``model.plot.inclusion()``: see `sklsb.selection.plots.Plots`."""
         check_is_fitted(self)
         return Plots(self)
 
