@@ -1,7 +1,7 @@
 """Ctrl-C at random moments of `fit` and of a stored run: control comes back, nothing is lost.
 
-``python interrupted.py folder n seed`` forks n runs, sends each a SIGINT, and prints for each where
-it was, and the seconds that passed, of the processor and by the clock, until control was back.
+`main` forks n runs, sends each a SIGINT, and prints for each where it was, and the seconds that
+passed, of the processor and by the clock, until control was back.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -115,7 +114,3 @@ def main(folder, n, seed):
         assert not Store.open(path, verify=True)[0].close()
         print("sample", *found, flush=True)
         shutil.rmtree(path)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

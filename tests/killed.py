@@ -1,17 +1,15 @@
 """Runs that are killed while they write: each is resumed, and compared with one that was not.
 
-``python killed.py folder n seed`` forks n runs of a sampler, kills each at a random moment, and
-prints how many draws each had made and stored.
+`main` forks n runs of a sampler, kills each at a random moment, and prints how many draws each had
+made and stored.
 """
 
 import os
 import random
 import shutil
 import signal
-import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -73,7 +71,3 @@ def main(folder, n, seed):
             assert found[name].values[:, :size].tobytes() == expected.tobytes()
         print(made, stored, flush=True)
         shutil.rmtree(path)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

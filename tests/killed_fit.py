@@ -1,16 +1,14 @@
 """Fits that are killed while they run: each goes on from its checkpoint until it is finished.
 
-``python killed_fit.py folder n seed`` forks fits of a sampler, kills each at a random moment, n
-times, and prints how often it went on, and whether it found what an undisturbed fit finds.
+`main` forks fits of a sampler, kills each at a random moment, n times, and prints how often it went
+on, and whether it found what an undisturbed fit finds.
 """
 
 import os
 import random
 import signal
-import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -55,7 +53,3 @@ def main(folder, n, seed):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         print(resumed, found(sampler.fit(glass, checkpoint=path)) == whole, flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

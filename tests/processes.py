@@ -1,9 +1,12 @@
 """Other Python processes, and copies of the package for them."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import traceback
+import warnings
 from pathlib import Path
 
 import sklsb
@@ -29,3 +32,25 @@ def run_python(*arguments, folder=Path(sklsb.__file__).parents[1], env=os.enviro
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_forked(work, folder, *arguments):
+    """What a fork of this process prints that calls a function, without imports of its own."""
+    path = folder / "printed"
+    with warnings.catch_warnings():
+        # Python 3.12 warns where there are threads. Those of pytest-xdist hold nothing needed here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with path.open("w", encoding="utf-8") as printed, contextlib.redirect_stdout(printed):
+                work(folder, *arguments)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    return path.read_text(encoding="utf-8")

@@ -2,13 +2,13 @@
 
 import signal
 import warnings
-from pathlib import Path
 
+import killed_fit
 import numpy as np
 import pandas as pd
 import pytest
 from killed_fit import found
-from processes import run_python
+from processes import run_forked
 
 from sklsb import (
     RBM,
@@ -118,14 +118,14 @@ def test_a_fit_that_crashes_goes_on(name, tmp_path, always):
 
 
 def test_killed_at_random_moments(tmp_path):
-    lines = run_python(str(Path(__file__).with_name("killed_fit.py")), str(tmp_path), "3", "0")
+    lines = run_forked(killed_fit.main, tmp_path, 3, 0)
     assert [line.split()[1] for line in lines.splitlines()] == ["True", "True"]
     assert sum(int(line.split()[0]) for line in lines.splitlines())
 
 
 @pytest.mark.slow
 def test_killed_at_many_random_moments(tmp_path):
-    lines = run_python(str(Path(__file__).with_name("killed_fit.py")), str(tmp_path), "60", "1")
+    lines = run_forked(killed_fit.main, tmp_path, 60, 1)
     assert [line.split()[1] for line in lines.splitlines()] == ["True", "True"]
 
 

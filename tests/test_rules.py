@@ -518,6 +518,13 @@ def test_mixtures_on_compiled_steps(share):
     testing.check_rule(Mixture.of(single, blocks, share), target)
 
 
+def test_ends_that_are_no_states_are_told():
+    x = exact.states(dense(2))
+    outcomes = cells_of.Outcomes(lambda states, _: 2 * states, x, 1, 0)
+    with pytest.raises(KeyError, match=r"\[-2, -2\]"):
+        outcomes.ends(np.zeros(3, dtype=int), np.zeros((3, 1)))
+
+
 def test_nested_mixtures_on_compiled_steps():
     target = dense(2)
     blocks = rule_of(GibbsSampler("random"), target)

@@ -6,13 +6,14 @@ import pickle
 import shutil
 import sys
 import warnings
-from pathlib import Path
 
+import interrupted
+import killed
 import numpy as np
 import pytest
 import xarray as xr
 from models import dense
-from processes import run_python
+from processes import run_forked
 from sklearn.exceptions import NotFittedError
 from test_state import Moves
 
@@ -166,8 +167,7 @@ def test_save_and_load(name, tmp_path):
 
 
 def kill_and_resume(folder, n, seed):
-    script = Path(__file__).with_name("killed.py")
-    lines = run_python(str(script), str(folder), str(n), str(seed)).splitlines()
+    lines = run_forked(killed.main, folder, n, seed).splitlines()
     assert len(lines) == n
     return np.array([line.split() for line in lines], dtype=int)
 
@@ -184,8 +184,7 @@ def test_killed_at_200_random_moments(tmp_path):
 
 def interrupt(folder, n, seed):
     """Seconds until control was back: of the processor, and by the clock."""
-    script = Path(__file__).with_name("interrupted.py")
-    lines = run_python(str(script), str(folder), str(n), str(seed)).splitlines()
+    lines = run_forked(interrupted.main, folder, n, seed).splitlines()
     assert len(lines) == n
     assert {line.split()[0] for line in lines} == {"fit", "sample"}
     return np.array([line.split()[1:] for line in lines], dtype=float)

@@ -69,7 +69,10 @@ class Outcomes:
         self.trials = np.random.default_rng(2).random((n_trials, n_uniforms))
         self.failed = self.trials[:0]
         self.step, self.x, self.n_uniforms = step, x, n_uniforms
-        self.index = {state.tobytes(): i for i, state in enumerate(x)}
+        # States are found by a number each, and compared.
+        self.weights = np.random.default_rng(3).integers(1 << 62, size=x.shape[1])
+        self.order = np.argsort(x @ self.weights)
+        self.codes = (x @ self.weights)[self.order]
         # Half at the ends, where rare outcomes are.
         rng = np.random.default_rng(0)
         size = (n_continuations, n_uniforms)
@@ -79,7 +82,12 @@ class Outcomes:
     def ends(self, start: Ints, numbers: Array) -> Ints:
         """Return the states that transitions lead to."""
         there = self.step(self.x[start], numbers)
-        return np.array([self.index[state.tobytes()] for state in there], dtype=np.int64)
+        at = np.searchsorted(self.codes, there @ self.weights)
+        found = self.order.take(at, mode="clip")
+        unknown = (self.x[found] != there).any(axis=1)
+        if unknown.any():
+            raise KeyError(there[unknown.argmax()].tolist())
+        return found
 
     def __call__(self, cells: Cells, which: Any, at: int, u: Array) -> Ints:
         """Return outcomes of boxes with u as the next number, shape (n, continuations)."""
