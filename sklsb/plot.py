@@ -1,6 +1,7 @@
 """Pictures of targets, marginals and draws.
 
-They need Matplotlib, which the extra ``plot`` installs. Each is drawn on the Matplotlib axes ``ax``, or on new ones, and returns them.
+They need Matplotlib, which the extra ``plot`` installs. Each is drawn on the axes ``ax``, or on new
+ones, and returns them.
 """
 
 import re
