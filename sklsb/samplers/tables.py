@@ -74,7 +74,8 @@ def draw(
     Warns
     -----
     SamplerWarning
-        If rows come from chains. It says what elimination would take, and how well chains agree.
+        If rows come from chains. It says how well these agree, what the rows are worth, and what
+        elimination would take.
 
     See Also
     --------
@@ -131,18 +132,17 @@ def _chains(target: Target, n: int, random_state: Any, max_memory: float | None)
             f"2**{math.ceil(cost.log2_memory)}"
         )
     except (TypeError, ValueError) as error:
-        why = f"elimination draws no exact ones: {error}"
+        why = str(error).partition(". ")[0]
     worth = ""
     found = sampler.run_.disagreement
     if found is not None and target.n_sites:
         worth = (
-            f" The largest R-hat of a variable is {float(found['r_hat'].max()):.4g}; for the "
-            f"slowest one, {sampler.sample_stats_['lp'].size} draws were worth "
-            f"{float(found['ess'].min()):.0f} "
-            "independent ones."
+            f"R-hat of the variables is at most {float(found['r_hat'].max()):.3f}; for the slowest "
+            f"one, {sampler.sample_stats_['lp'].size} draws are worth "
+            f"{float(found['ess'].min()):.0f} independent ones. "
         )
     warn(
-        f"The rows come from chains and depend on each other; {why.rstrip('.')}.{worth} "
+        f"{worth}The rows come from chains and depend on each other: {why.rstrip('.')}. "
         "sklsb.AutoSampler, fitted to the target, says more.",
         SamplerWarning,
     )
