@@ -2,6 +2,8 @@
 
 from docutils import nodes
 
+OPEN = {"What it offers", "For those who used earlier commits"}
+
 
 def fold(app, doctree, docname):
     """Put each list below a heading into an element that opens by a click."""
@@ -9,7 +11,7 @@ def fold(app, doctree, docname):
         return
     for found in [*doctree.findall(nodes.bullet_list)]:
         above = [s for s in (found.parent, found.parent.parent) if isinstance(s, nodes.section)]
-        is_open = {"What it offers", "Before you update"} & {s[0].astext() for s in above}
+        is_open = OPEN & {s[0].astext() for s in above}
         if isinstance(found.parent, nodes.section) and not is_open:
             n = len(found)
             head = f"<details><summary>{n} change{'s' * (n > 1)}</summary>"
