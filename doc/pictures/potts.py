@@ -18,10 +18,13 @@ target = Potts.from_image(image, means=[0, 128, 255], noise_sd=110, coupling=1.2
 draws = GibbsSampler("chromatic", random_state=0).fit(target).sample(1000)
 p = marginals(draws, target)["p"]
 
-figure, axes = plt.subplots(1, 3, figsize=(10, 2.7), layout="constrained")
-axes[0].imshow(image, cmap="gray")
-axes[1].imshow(p.argmax("state"), cmap="gray")
-shown = axes[2].imshow(p.max("state"), cmap="magma", vmin=1 / 3, vmax=1)
-figure.colorbar(shown, ax=axes[2])
-for axis, title in zip(axes, ("the image", "likeliest label", "its probability"), strict=True):
-    axis.set(title=title, xticks=[], yticks=[])
+figure, axes = plt.subplots(2, 2, figsize=(6, 4.4), layout="constrained")
+axes[0, 0].imshow(truth, cmap="gray")
+axes[0, 1].imshow(image, cmap="gray")
+axes[1, 0].imshow(p.argmax("state"), cmap="gray")
+shown = axes[1, 1].imshow(p.max("state"), cmap="magma", vmin=1 / 3, vmax=1)
+figure.colorbar(shown, ax=axes[1, 1])
+titles = ("the truth", "the image", "likeliest label", "its probability")
+for axis, title in zip(axes.flat, titles, strict=True):
+    axis.set_title(title, fontsize=15)
+    axis.set(xticks=[], yticks=[])
