@@ -47,7 +47,6 @@ SETTINGS = {
     "blocks": ["20 milliseconds"],
     "draws": ["240 MB"],
     "exact_measured": ["150 seconds"],
-    "fit_cost": ["8 seconds"],
     "install": ["1 GB"],
     "long_runs": ["8 MB"],
     "mixed": ["20 times as"],
