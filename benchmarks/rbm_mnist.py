@@ -135,7 +135,7 @@ def mnist(path):
 
 
 def contrastive_divergence(data, n_hidden, shape, **more):
-    """The machine that the first cell of the example "Dreamt digits" makes of data."""
+    """The machine that the first cell of `plot_dreamt_digits.py` makes of data."""
     example = Path(__file__).parents[1] / "examples" / "plot_dreamt_digits.py"
     cell = {}
     exec(example.read_text(encoding="utf-8").split("# Dreams\n")[0], cell)

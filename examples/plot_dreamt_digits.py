@@ -1,6 +1,6 @@
 """
-Dreamt digits, several flips at a time
-======================================
+An RBM of digits, sampled by several flips at a time
+====================================================
 
 A restricted Boltzmann machine is trained by contrastive divergence. Then one gradient of log p
 proposes which pixels to change (``fast=True``), several at once (``n_flips="auto"``). In

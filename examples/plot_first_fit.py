@@ -1,6 +1,6 @@
 """
-A disc in the noise
-===================
+An Ising model: a disc in the noise
+===================================
 
 A disc is hidden under noise: three pixels in ten look wrong. Neighbouring pixels tend to agree, and
 that is enough to recover it, with a probability for each pixel.

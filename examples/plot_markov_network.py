@@ -1,6 +1,6 @@
 """
-Conclusions from evidence
-=========================
+A Bayesian network: why does the car not start?
+===============================================
 
 A car does not start. Is it the battery, the starter, or an empty tank? A Bayesian network says how
 causes lead to what is observed; given the observations, it says how likely each cause is.

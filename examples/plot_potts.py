@@ -1,6 +1,6 @@
 """
-Regions of a noisy picture
-==========================
+A Potts model: regions of a noisy picture
+=========================================
 
 A picture of four colours is hidden under noise. Each pixel alone says little about its colour; the
 rest comes from neighbours, which tend to agree. This is a Potts model, an Ising model with more

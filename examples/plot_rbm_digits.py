@@ -1,6 +1,6 @@
 """
-Digits from a machine
-=====================
+An RBM of scikit-learn: digits
+==============================
 
 A restricted Boltzmann machine of scikit-learn is trained on handwritten digits, and its visible
 units are sampled with the hidden ones summed out: every transition weighs all 64 pixels by what

@@ -1,6 +1,6 @@
 """
-Crossing between modes
-======================
+Parallel tempering: crossing between modes
+==========================================
 
 In a spin glass neighbours pull at each other with random signs. At a low temperature it has many
 good states that are far apart, and a chain of single changes stays near the first one it finds.

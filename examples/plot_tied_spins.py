@@ -1,6 +1,6 @@
 r"""
-Tied variables: what learning wins
-==================================
+Tied spins and a learned balancing function
+===========================================
 
 Thirty pairs of spins are tied so strongly that one spin of a pair follows the other, among forty
 free spins. A sampler that changes one spin at a time must break a pair and then move its partner

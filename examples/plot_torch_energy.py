@@ -1,6 +1,6 @@
 """
-An energy on torch
-==================
+An energy-based model of digits in PyTorch
+==========================================
 
 Any differentiable function of torch can be a log-density. Here it is a small convolutional network,
 trained on handwritten digits with the sampler itself, and sampled by first-order proposals.

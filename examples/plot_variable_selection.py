@@ -1,6 +1,6 @@
 """
-Which columns explain it
-========================
+Variable selection: the progression of diabetes
+===============================================
 
 Ten baseline measurements of 442 diabetes patients, and how far the disease progressed within a
 year: which of the ten belong in a regression? There are 1,024 models, few enough to check a sample.

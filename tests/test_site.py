@@ -390,6 +390,18 @@ SEARCHES = {
     "random state": "parallel",
     "bayes net": "target_network",
     "pymc": "coming_from",
+    "MAP": "exact",
+    "MAP estimate": "exact",
+    "mpe": "exact",
+    "replica exchange": "tempering",
+    "autocorrelation time": "draws",
+    "spin": "target_ising",
+    "PCD": "target_rbm",
+    "critical behavior": "temperatures",
+    "behavior": "temperatures",
+    "color": "target_potts",
+    "neighbors": "target_ising",
+    "cpt": "target_network",
     # with a word that is nowhere, or is typed wrongly
     "convergence of foo": "am_i_right",
     "how do I foobar draws": "draws",
@@ -401,7 +413,10 @@ SEARCHES = {
     "likelihhood": "target_rbm",
     "convergenze": "am_i_right",
 }
-FIRST = ("draws", "burn in", "evidence", "tempring", "convergenze")  # which page leads
+FIRST = (  # which page leads
+    *("draws", "burn in", "evidence", "tempring", "convergenze"),
+    *("MAP", "MAP estimate", "mpe", "replica exchange", "spin", "cpt"),
+)
 
 
 def test_search_finds_what_people_type():

@@ -1,4 +1,4 @@
-"""Trainings against the largest likelihood, by enumeration: "Dreamt digits", and tokens."""
+"""Trainings against the largest likelihood, by enumeration: contrastive divergence, and tokens."""
 
 import importlib
 import re
