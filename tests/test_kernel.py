@@ -590,7 +590,7 @@ def slow(*values):
     ("file", "old", "new"),
     [
         slow("numeric.py", "else 0.5 * u + h", "else 0.7 * u + h"),
-        slow("tree.py", "return ((t[b] + t[b + 1])", "return ((t[b] + 2 * t[b + 1])"),
+        slow("tree.py", "return ((t[b] + t[b + _1])", "return ((t[b] + 2 * t[b + _1])"),
         slow("targets/ising.py", "(-2.0 * chain.x[move])", "(-1.9 * chain.x[move])"),
         ("rules/balanced.py", "largest if np.isfinite", "0.5 * largest if np.isfinite"),
     ],
@@ -604,8 +604,9 @@ def test_an_edited_callee_is_compiled_again(copied, file, old, new):
     assert package.run("ising potts") != before
     assert len(package.kept()) == len(old_files)
     left = sorted(path.name.split("-")[0] for path in package.kept().keys() & old_files.keys())
-    # The other model has another rule, and `log_probs` has none.
-    assert left == (["log_probs", "log_probs", "run"] if file.startswith("rules/") else [])
+    # What the other model compiled has neither this target nor this rule; `log_probs` has no rule.
+    others = {"targets": ["log_probs", "run"], "rules": ["log_probs", "log_probs", "run"]}
+    assert left == others.get(file.partition("/")[0], [])
 
 
 def test_an_edit_of_another_target_compiles_nothing_again(copied):

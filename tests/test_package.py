@@ -361,12 +361,16 @@ import sys, warnings
 import numpy as np
 from sklsb import Ising, LSBSampler
 warnings.simplefilter("ignore")
-# What numba, scikit-learn, pandas and scipy take is theirs, and differs between their builds.
-LSBSampler(n_burn_in=20).fit(Ising.lattice(np.zeros((2, 2)), 0.3)).sample(2)
-before = peak()
 target = Ising.lattice(np.random.default_rng(0).normal(size=(30, 30)), 0.3)
-sampler = LSBSampler(n_chains=4, n_jobs=int(sys.argv[1]), random_state=0).fit(target)
-draws = sampler.sample(30000)
+sampler = LSBSampler(n_chains=4, n_jobs=int(sys.argv[1]), random_state=0)
+# What numba, scikit-learn, pandas and scipy take is theirs, and differs between their builds; so
+# does the code of kernels.
+sampler.fit(target).sample(2)
+forgets = pathlib.Path("/proc/self/clear_refs")
+if forgets.exists():  # the peak so far
+    forgets.write_text("5", encoding="utf-8")
+before = peak()
+draws = sampler.fit(target).sample(30000)
 print(draws["x"].nbytes, peak() - before)
 """
 
