@@ -1125,9 +1125,9 @@ def test_marginals_show_the_search_for_an_order(capsys, variables):
         ),
         (lambda t: exact.most_likely("x"), TypeError, "target is 'x', not a sklsb Target"),
         (
-            lambda t: exact.log_partition(RBM([[1.0]], [0.0], [0.0])),
+            lambda t: exact.log_partition(RBM(np.ones((15, 1)), np.zeros(15), [0.0])),
             TypeError,
-            r"RBM.* is not made of factors.*log_factors",
+            r"RBM.* is not made of factors.* more than the 16384 states.*log_factors",
         ),
         (lambda t: exact.sample(t, 1, max_work=64), ValueError, "Exact answers on Ising"),
     ],

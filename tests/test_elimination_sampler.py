@@ -278,6 +278,6 @@ def test_bad_parameters(target, params, error, message, monkeypatch):
 
 def test_bad_targets():
     with pytest.raises(TypeError, match="is not made of factors"):
-        make().fit(RBM([[1.0]], [0.0], [0.0]))
+        make().fit(RBM(np.ones((15, 1)), np.zeros(15), [0.0]))
     with pytest.raises(TypeError, match="not a sklsb Target"):
         make().fit("ising")

@@ -7,9 +7,21 @@ import pytest
 from exact_matrices import eigenvalues, spectral_gap
 from local_step import n_terms, sum_gate
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising
+from scipy.stats import chisquare
 
-from sklsb import Ising, LSBSampler, Potts, Sqrt, Target, exact
+from sklsb import (
+    RBM,
+    EliminationSampler,
+    FunctionTarget,
+    Ising,
+    LSBSampler,
+    Potts,
+    Sqrt,
+    Target,
+    exact,
+)
 from sklsb.balancing import Barker, Max, Min
+from sklsb.diagnostics import expectation
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning
@@ -72,6 +84,49 @@ def test_probabilities_are_the_normalised_target():
     p = exact.probabilities(Ising([[0, 1], [1, 0]], [0.5, 0]))
     unnormalised = np.exp([0.5, -1.5, -0.5, 1.5])
     assert np.allclose(p, unnormalised / unnormalised.sum(), rtol=4 * EPS)
+
+
+def function_of_uneven_sites():
+    """A function of variables with one to three values, with states of probability zero."""
+
+    def log_prob(x):
+        return np.where(x[:, 0] * x[:, 3] == 2, -np.inf, 0.3 * (x @ np.arange(5.0)) - x[:, 0])
+
+    return FunctionTarget(log_prob, n_sites=5, n_states=[3, 2, 1, 3, 2])
+
+
+SMALL = {
+    "function": function_of_uneven_sites,
+    "observed": lambda: function_of_uneven_sites().condition({0: 2, 4: 1}),
+    "machine": lambda: RBM(*(0.5 * RNG.normal(size=n) for n in ((6, 3), 6, 3))),
+    "own": Chooser,
+}
+RNG = np.random.default_rng(4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_targets_without_factors_are_enumerated(name):
+    target = SMALL[name]()
+    assert target.log_factors is None
+    p, x, log_p = exact.probabilities(target), exact.states(target), target.log_prob
+    with np.errstate(invalid="ignore"):
+        entropy = np.nansum(p * log_p(x))
+    assert exact.log_partition(target) == pytest.approx(np.logaddexp.reduce(log_p(x)), abs=1e-12)
+    assert expectation(target).value == pytest.approx(entropy, abs=1e-12)
+    assert log_p(exact.most_likely(target)["x"].values) == log_p(x).max()
+    found, plan = exact.marginals(target)["p"].values, exact.prepare(target).marginals()
+    joint = exact.marginals(target, [0, 1])["p"].values
+    for k, value in enumerate(target.values):
+        share = p @ (x == value)
+        np.testing.assert_allclose(found[:, k], share, atol=1e-12)
+        if k < target.cardinalities[0]:
+            assert plan[0, value] == pytest.approx(share[0], abs=1e-12)
+            assert joint[k, 0] == pytest.approx(p @ (x[:, :2] == (value, target.values[0])).all(1))
+    draws = EliminationSampler(n_chains=2, random_state=0).fit(target).sample(2000)["x"].values
+    index = (draws.reshape(4000, 1, -1) == x).all(axis=2).argmax(axis=1)
+    seen = np.bincount(index, minlength=p.size)
+    assert not seen[p == 0.0].any()
+    assert chisquare(seen[p > 0.0], 4000 * p[p > 0.0] / p.sum()).pvalue > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -346,6 +346,10 @@ def check_exact_draws(package):
         check_frequencies(draws["x"].values[0], *enumerated(package, target))
 
 
+def check_enumerated(package):
+    anew("test_exact").test_small_targets_without_factors_are_enumerated("own")
+
+
 def check_nearly_conditional(package):
     """Draws of a network whose rows sum to 1 only nearly are rejected in part."""
     engine, reduce = (inside(package, f"exact.elimination.{name}") for name in ("engine", "reduce"))
@@ -1118,6 +1122,13 @@ MUTANTS = {
         "sizes[:, np.newaxis]] = every[np.concatenate([np.arange(k) for k in sizes])]",
         check_exact_draws,
         "a draw is possible",
+    ),
+    "states enumerated from the last one on": Mutant(
+        "exact/elimination/reduce.py",
+        "log_prob(states(target)).reshape",
+        "log_prob(states(target)[::-1]).reshape",
+        check_enumerated,
+        ".",
     ),
     "configurations all equally likely": Mutant(
         ENGINE,

@@ -134,7 +134,7 @@ def test_chains_where_elimination_takes_too_much(path, monkeypatch):
 
 
 def test_a_target_without_factors_says_why_it_has_chains():
-    target = FunctionTarget(lambda x: 0.7 * x.sum(-1), 3)
+    target = FunctionTarget(lambda x: 0.7 * x.sum(-1), 15)
     with pytest.warns(SamplerWarning, match=f"{WORTH}FunctionTarget.*factors") as seen:
         table = draw(target, 4000, random_state=0)
     assert max(len(str(w.message)) for w in seen) < 400

@@ -56,7 +56,8 @@ def expectation(
     Parameters
     ----------
     source : xarray.Dataset or Target
-        Draws as returned by ``sample``, or a target that offers its factors (`Target.log_factors`).
+        Draws as returned by ``sample``, or a target made of factors (`Target.log_factors`) or of at
+        most 2**14 states.
     function : None, str, callable or list of (variables, table), optional
         None is log p, and "sum" the sum of the numbers of all variables, for an `Ising` its
         magnetisation. If values have names that are numbers, these are summed: after
@@ -244,7 +245,9 @@ def _by_name(target: Target, x: NDArray[Any]) -> NDArray[Any]:
 def _terms(target: Target, function: Any) -> Terms:
     """Return the terms of a sum, variables by site."""
     if function is None:
-        return target.log_factors or []
+        from sklsb.exact.elimination.reduce import log_factors
+
+        return [*log_factors(target)]
     if isinstance(function, str) and function == "sum":
         _check_sum(called(target))
         named = target.state_names if called(target) else None

@@ -550,7 +550,8 @@ def prepare(
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`), best without evidence.
+        A target made of factors (`Target.log_factors`), best without evidence, or of at most 2**14
+        states.
     max_work, max_memory : float, optional
         As in `sklsb.exact.log_partition`. All messages are held in memory.
 
@@ -563,7 +564,7 @@ def prepare(
     Raises
     ------
     TypeError
-        If the target offers no factors.
+        If the target has no factors and more states.
     ValueError
         If the plan exceeds the limits, or no state has positive probability. Questions raise it for
         evidence of probability zero.

@@ -142,7 +142,7 @@ class EliminationSampler(Normalised, BaseSampler):
     Raises
     ------
     TypeError
-        In `fit`, if the target offers no factors (`Target.log_factors`).
+        In `fit`, if the target has no factors (`Target.log_factors`) and more than 2**14 states.
     ValueError
         In `fit`, if it would exceed the limits, or no state has positive probability.
 

@@ -80,8 +80,8 @@ def elimination_cost(
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`): an `Ising`, `Potts` or
-        `MarkovNetwork`, with or without evidence.
+        A target made of factors (`Target.log_factors`), as an `Ising`, `Potts` or `MarkovNetwork`,
+        with or without evidence; or any of at most 2**14 states, which are enumerated.
     task : {"log_partition", "marginals", "most_likely", "sample"}
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.
@@ -99,7 +99,7 @@ def elimination_cost(
     Raises
     ------
     TypeError
-        If the target offers no factors.
+        If the target has no factors and more states.
     ValueError
         If no state has positive probability, or more than 32,768 variables are to be eliminated.
 
@@ -150,7 +150,7 @@ def log_partition(
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`).
+        A target made of factors (`Target.log_factors`), or of at most 2**14 states.
     evidence : mapping of variable to value, optional
         What was observed, as for `Target.condition`.
     max_work : float, optional
@@ -172,7 +172,7 @@ def log_partition(
     Raises
     ------
     TypeError
-        If the target offers no factors, or evidence is no mapping.
+        If the target has no factors and more states, or evidence is no mapping.
     ValueError
         If the answer exceeds the limits, no state has positive probability, or the evidence names
         a variable or value that does not exist.
@@ -293,7 +293,7 @@ def marginals(
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`).
+        A target made of factors (`Target.log_factors`), or of at most 2**14 states.
     variables : list of variables, optional
         Variables whose joint distribution is wanted, named as in ``target.condition``; a plan of
         `prepare` gives separate ones. A mapping is taken as evidence.
@@ -316,7 +316,7 @@ def marginals(
     Raises
     ------
     TypeError
-        If the target offers no factors, or variables is no list.
+        If the target has no factors and more states, or variables is no list.
     ValueError
         If the answer exceeds the limits, no state has positive probability, or a variable or value
         does not exist.
@@ -415,7 +415,7 @@ def sample(
     Parameters
     ----------
     target : Target
-        A target that offers its factors (`Target.log_factors`).
+        A target made of factors (`Target.log_factors`), or of at most 2**14 states.
     n : int
         Number of draws.
     evidence : mapping of variable to value, optional

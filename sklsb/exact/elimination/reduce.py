@@ -98,13 +98,21 @@ class Reduced:
 
 
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
+    """Return the factors of a target, or one table of a small target that has none."""
+    from sklsb.exact.enumeration import MAX_STATES, states
+
     found = target.log_factors
+    if found is None and math.prod(target.cardinalities.tolist()) <= MAX_STATES:
+        sizes = target.cardinalities.tolist()
+        scope = tuple(i for i, k in enumerate(sizes) if k > 1)
+        table = target.log_prob(states(target)).reshape([sizes[i] for i in scope])
+        found = [(scope, table)]
     if found is None:
         raise TypeError(
-            f"{target!r:.200} is not made of factors, from which exact answers are computed. "
-            "Ising, Potts and MarkovNetwork are, with or without evidence; a class of your own can "
-            "provide them by the property log_factors, a function by terms=True. With few states "
-            "exact.probabilities enumerates them. Else use a sampler."
+            f"{target!r:.200} is not made of factors, from which exact answers are computed, and "
+            f"has more than the {MAX_STATES} states that are enumerated. Ising, Potts and "
+            "MarkovNetwork are, with or without evidence; a class of your own can provide them by "
+            "the property log_factors, a function by terms=True. Else use a sampler."
         )
     factors = []
     for f, (scope, given) in enumerate(found):
