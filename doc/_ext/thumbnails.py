@@ -1,4 +1,4 @@
-"""Thumbnails of the gallery: one panel of each picture, and an alternative text."""
+"""Thumbnails of the gallery: headings, one panel of each picture, and an alternative text."""
 
 import ast
 import pathlib
@@ -27,6 +27,39 @@ PANELS = {
     "variable_selection": (0, 0, 0.495, 1),
 }
 
+# The first example below each heading, in the order of the gallery.
+HEADINGS = {
+    "first_fit": "Images",
+    "markov_network": "Networks",
+    "variable_selection": "Regressions",
+    "own_function": "Functions and cuts",
+    "rbm_digits": "Boltzmann machines and torch",
+    "tempering": "Modes and temperatures",
+    "dreamt_digits": "Balancing functions",
+}
+_BREAK = """.. raw:: html
+
+    </div>
+
+{title}
+{line}
+
+.. raw:: html
+
+    <div class="sphx-glr-thumbnails">
+
+"""
+
+
+def head(app, docname, source):
+    """Put headings into the index of the gallery, whose sections would be folders otherwise."""
+    del app
+    for name, title in HEADINGS.items() if docname == "auto_examples/index" else ():
+        before, at, _ = source[0].partition(f"/sphx_glr_plot_{name}_thumb")
+        start = before.rindex(".. raw:: html") if at else len(before)
+        text = _BREAK.format(title=title, line="-" * len(title))
+        source[0] = source[0][:start] + (text if at else "") + source[0][start:]
+
 
 def cut(app):
     """Make thumbnails of the panels; an example that was not run has no picture."""
@@ -53,5 +86,6 @@ def describe(app, doctree):
 
 def setup(app):
     app.connect("builder-inited", cut, priority=600)  # after sphinx-gallery has run
+    app.connect("source-read", head)
     app.connect("doctree-read", describe)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
