@@ -1,4 +1,5 @@
-// Asks the search of the built site, as a browser would, and prints the first pages of each answer.
+// Asks the search of the built site, as a browser would, and prints the first pages of each answer, and those
+// listed twice.
 const fs = require("fs"), vm = require("vm");
 const [site, ...queries] = process.argv.slice(2);
 const nothing = () => {};
@@ -13,6 +14,8 @@ const read = name => (fs.existsSync(name) ? fs.readFileSync(name, "utf8") : "");
 vm.runInThisContext(scripts.map(read).join("\n") + `
 function pages(query) {
   const found = Search._performSearch(...Search._parseQuery(query)).reverse();
-  return [...new Set(found.map(result => result[0]))].slice(0, 3);
+  const first = [...new Set(found.map(result => result[0]))].slice(0, 3);
+  const shown = found.filter(result => result[6] !== "object").map(result => result[0]);
+  return { first, twice: shown.filter((page, k) => shown.indexOf(page) < k) };
 }`);
 console.log(JSON.stringify(Object.fromEntries(queries.map(query => [query, pages(query)]))));

@@ -1,9 +1,10 @@
 // Pages about the inside of the package come after those for its users; the guide comes before the
-// reference and the examples, where these only have the words, and before the glossary.
+// reference and the examples, where these only have the words, and before the glossary and tables
+// of translations.
 var Scorer = {
   score: ([page, , , , score, , kind]) => {
     if (/^(architecture|add_|decisions)/.test(page)) return score - 10;
-    const isSecond = page === "glossary" || (kind === "text" && /^(generated|auto_examples)/.test(page));
+    const isSecond = /^(glossary|coming_from)/.test(page) || (kind === "text" && /^(generated|auto_examples)/.test(page));
     return isSecond ? score - 1 : score;
   },
   objNameMatch: 11,
@@ -89,5 +90,14 @@ var Scorer = {
       }
     }
     return shown;
+  };
+
+  // One result of a page, the best, since its title, entries and text are found apart. Objects of
+  // the reference each keep theirs.
+  const perform = Search._performSearch;
+  Search._performSearch = (...given) => {
+    const [seen, found] = [new Set(), perform(...given)];  // the best comes last
+    const isNew = ([page, , , , , , kind]) => kind === "object" || (!seen.has(page) && seen.add(page));
+    return found.reverse().filter(isNew).reverse();
   };
 }
