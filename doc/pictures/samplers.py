@@ -19,13 +19,14 @@ targets = {
     "few spins are free": Ising.lattice(np.where(free, 0.3, 5.0), coupling=0.2),
 }
 names = ["lsb", "chromatic", "clusters", "elimination"]
-figure, axes = plt.subplots(1, 4, figsize=(10, 2.3), sharey=True, layout="constrained")
-for axis, (title, target) in zip(axes, targets.items(), strict=True):
+figure, axes = plt.subplots(2, 2, figsize=(7, 4), sharex=True, sharey=True, layout="constrained")
+for axis, (title, target) in zip(axes.flat, targets.items(), strict=True):
     found = AutoSampler(random_state=0).fit(target).candidates_
     rate = found["ess_per_work"].to_series().reindex(names).fillna(0)
     colours = ["#f2a03d" if name == found.attrs["chosen"] else "0.7" for name in names]
     axis.barh(names, rate / rate.max(), color=colours)
-    axis.set(title=title, xscale="log", xlim=(1e-4, 1), xlabel="effective draws, best = 1")
+    axis.set(title=title, xscale="log", xlim=(1e-4, 1))
     axis.set_xticks([1e-3, 1e-2, 1e-1, 1], ["0.001", "0.01", "0.1", "1"])
     axis.spines[["top", "right"]].set_visible(False)
-axes[0].invert_yaxis()
+axes[0, 0].invert_yaxis()
+figure.supxlabel("effective draws, best = 1")
