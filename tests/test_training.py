@@ -51,8 +51,15 @@ def run_page(name):
 @pytest.mark.slow
 @pytest.mark.skipif(not PAGES.exists(), reason="this distribution has no pages")
 def test_the_model_of_tokens_of_the_page_learns_its_data(capsys):
-    space, _ = run_page("target_tokens.rst")
-    log_likelihood = float(capsys.readouterr().out.partition("\n")[0])
+    space, page = run_page("target_tokens.rst")
+    out = capsys.readouterr().out
+    log_likelihood = float(out.partition("\n")[0])
+    # The page shows what it prints, in digits that do not depend on the processor.
+    said = np.array(re.findall(r"^ {3}(-\d\.\d+)", page, re.MULTILINE), float)
+    assert said == pytest.approx(
+        np.array(re.findall(r"^-\d\.\d+", out, re.MULTILINE), float), abs=0.1
+    )
+    assert said.shape == (2,)
     chance = np.array([0.8, 0.1, 0.1])
     entropy = np.log(5) - 5 * chance @ np.log(chance)
     # Of test data, relative to the gain over independent tokens: the network overfits a little.
@@ -83,4 +90,8 @@ def test_the_model_of_pixels_of_the_page_gains_what_the_page_says(capsys):
     said = float(re.search(r"gain (\d\S*) ±", page)[1])
     assert space["gain"].mean() == pytest.approx(said, abs=0.5)  # torch rounds by processor
     # By first-order steps, from other chains.
+    first_order = re.findall(r"^ {3}(\d+\.\d+)$", page, re.MULTILINE)[-1]
+    assert float(first_order) == pytest.approx(
+        float(re.search(r"log Z (\d\S*) ±", page)[1]), abs=0.1
+    )
     assert float(out.split()[-1]) == pytest.approx(space["log_z"].value, abs=0.1)
