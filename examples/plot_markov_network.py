@@ -1,9 +1,9 @@
 """
-A Bayesian network: why does the car not start?
-===============================================
+A Bayesian network: why does the tractor not start?
+===================================================
 
-A car does not start. Is it the battery, the starter, or an empty tank? A Bayesian network says how
-causes lead to what is observed; given the observations, it says how likely each cause is.
+A tractor does not start. Is it the battery, the starter, or an empty tank? A Bayesian network says
+how causes lead to what is observed; given the observations, it says how likely each cause is.
 """
 
 # %%
@@ -83,6 +83,6 @@ for found, shift, label in (before, -0.2, "before"), (after, 0.2, "given both"):
 axis.plot(sampled, place + 0.2, "o", color="black", label="sampled")
 axis.invert_yaxis()  # in the order of the tables
 axis.set_yticks(place, [f"{name}: {value}" for name, value in rows])
-axis.set(xlabel="probability", title="The car does not start, and the lights are dim")
+axis.set(xlabel="probability", title="The tractor does not start, and the lights are dim")
 figure.legend(loc="outside lower center", ncols=3)
 plt.show()
