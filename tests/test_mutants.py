@@ -16,7 +16,6 @@ from test_pilot import (
     check_choice,
     check_dropped,
     check_exactness,
-    check_frozen,
     check_series,
     check_slow_part,
     check_starved,
@@ -847,9 +846,6 @@ MUTANTS = {
         "lp[:, 1 : 1 - lag or None] - lp[:, :-lag]",
         check_series,
         "of log p",
-    ),
-    "a race on where nothing moves": Mutant(
-        RACE, "bool(self.measured.distances.any())", "True", check_frozen, "nothing moves"
     ),
     "a dropped candidate chosen": Mutant(
         RACE, "np.where(self.in_last_round, ", "np.where(True, ", check_dropped, "is not chosen"

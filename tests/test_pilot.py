@@ -416,36 +416,6 @@ def test_the_race_ends_when_it_is_settled():
     assert spent < 0.5 * 3e5  # they are known to be worth the same
 
 
-def check_frozen(package):
-    """Where no move has any chance in the whole budget, the race ends after an eighth of it."""
-    compiled, balanced = (
-        module(package, name) for name in ("ensembles.compiled", "_kernels.rules.balanced")
-    )
-    rules = {name: balanced.Balanced(package.Barker().table()) for name in "ab"}
-    x, budget = np.ones((4, 40), dtype=np.int8), 4e5
-    spent, couplings = {}, np.ones((40, 40)) - np.eye(40)
-    for coupling in (0.01, 5.0):
-        target = package.Ising(coupling * couplings)
-        flipped = np.where(np.eye(40) > 0, -1, 1).astype(np.int8)
-        chance = budget * np.exp(target.log_prob(flipped) - target.log_prob(x[:1])).max()
-        assert (chance < 1e-150) == (coupling == 5.0), "by log p of all neighbours"
-
-        def new_ensemble(k, target=target):
-            streams = [np.random.default_rng([k, c]) for c in range(4)]
-            return compiled.BalancedEnsemble(target, x, streams)
-
-        compare = module(package, "trials.pilot").compare
-        outcome, spent[coupling] = compare(rules, new_ensemble, budget)
-        assert (outcome.ess_per_step > 0.0).all() == (coupling == 0.01)
-        assert outcome.best == "a" or coupling == 0.01
-    assert spent[0.01] > 0.25 * budget, "more rounds where chains move"
-    assert spent[5.0] < 0.15 * budget, "one round where nothing moves"
-
-
-def test_a_race_in_which_nothing_moves_ends():
-    check_frozen(sklsb)
-
-
 @pytest.mark.parametrize("n", [2, 6, 16])
 def test_many_candidates_are_affordable(n):
     target = dense(6, scale=0.3)

@@ -207,11 +207,6 @@ class Racer:
             self.measured = _Measured(*self.series.distances(), shares, moments, n)
 
     @property
-    def moved(self) -> bool:
-        """Whether a state was seen to differ from an earlier one of its chain."""
-        return self.measured is not None and bool(self.measured.distances.any())
-
-    @property
     def unlike(self) -> float:
         """How unlike the times of the sites are: 1 if they are equal, inf if little is known."""
         if self.series is None or self.series.n < 8 * _BATCHES:
@@ -360,8 +355,6 @@ class Race:
             if left < 0.5 * part * work or not self._round(min(planned, left), on_run):
                 break
             n_rounds += not parts
-            if n_rounds and not any(run.moved for run in self.runs):
-                break  # in the rest few would move, and be measured badly
             left_in = plan[min(n_rounds, len(plan) - 1)] - 1 if n_rounds else len(self.runs)
             self._drop(max(1, left_in))
             if (n_rounds >= _FEWEST_ROUNDS and self._settled()) or (self.brief and self._is_easy()):
