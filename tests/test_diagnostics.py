@@ -202,13 +202,19 @@ def test_ess_of_two_values_and_of_more_is_arvizs(arviz, monkeypatch):
     monkeypatch.setattr("sklsb.diagnostics.measures.BLOCK", 900)
     draws = frozen_draws([])
     walk = draws["x"].cumsum("draw")
-    draws["slow"] = xr.where(walk > walk.mean(("chain", "draw")), 2.5, -7.0)
+    slow = walk > walk.mean(("chain", "draw"))
+    draws["slow"] = xr.where(slow, 2.5, -7.0)
+    draws["offset"] = xr.where(slow, 2**60 + 1, 2**60)
+    draws["none"] = draws["x"].isel(row=[]).rename(row="no_row")
     draws["more"] = draws["x"] + draws["x"].roll(col=1) + draws["x"].roll(draw=1, row=1)
-    draws = draws.transpose("row", "draw", "col", "chain")
-    wanted = arviz.ess(draws.astype(float))
+    draws = draws.transpose("row", "no_row", "draw", "col", "chain")
+    wanted, found = arviz.ess(draws[["x", "slow", "more"]].astype(float)), ess(draws)
     assert wanted["slow"].min() < 30 < wanted["x"].min()
     for name in ("x", "slow", "more"):
-        xr.testing.assert_allclose(ess(draws)[name], wanted[name], rtol=1e-9)
+        xr.testing.assert_allclose(found[name], wanted[name], rtol=1e-9)
+    np.testing.assert_allclose(found["offset"], wanted["slow"], rtol=1e-9)
+    assert found["none"].size == 0
+    assert list(found.data_vars) == ["x", "slow", "offset", "none", "more"]
 
 
 def test_ess_passes_arguments_on(arviz):

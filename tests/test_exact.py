@@ -24,7 +24,7 @@ from sklsb.balancing import Barker, Max, Min
 from sklsb.diagnostics import expectation
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import log_transition_matrix
-from sklsb.exceptions import PeriodicChainWarning
+from sklsb.exceptions import PeriodicChainWarning, PrecisionWarning
 
 EPS = np.finfo(float).eps
 
@@ -127,6 +127,14 @@ def test_small_targets_without_factors_are_enumerated(name):
     seen = np.bincount(index, minlength=p.size)
     assert not seen[p == 0.0].any()
     assert chisquare(seen[p > 0.0], 4000 * p[p > 0.0] / p.sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    "answer", [exact.marginals, exact.log_partition, exact.prepare, lambda t: exact.sample(t, 2)]
+)
+def test_differences_lost_in_a_table_of_all_states_are_told(answer):
+    with pytest.warns(PrecisionWarning, match="the answer may be wrong"):
+        answer(FunctionTarget(lambda x: 1e15 + x.sum(-1), 3))
 
 
 @pytest.mark.parametrize(

@@ -1121,8 +1121,8 @@ MUTANTS = {
     ),
     "states enumerated from the last one on": Mutant(
         "exact/elimination/reduce.py",
-        "log_prob(states(target)).reshape",
-        "log_prob(states(target)[::-1]).reshape",
+        "told_log_prob(target, states(target), likely",
+        "told_log_prob(target, states(target)[::-1], likely",
         check_enumerated,
         ".",
     ),

@@ -142,6 +142,18 @@ def test_a_target_without_factors_says_why_it_has_chains():
     np.testing.assert_allclose(table.mean(), p, atol=0.06)
 
 
+def test_a_function_that_cannot_take_all_states_is_drawn_by_chains():
+    def log_prob(x):
+        if len(x) > 1000:
+            raise MemoryError("Unable to allocate all states")
+        return 0.7 * x.sum(-1)
+
+    with pytest.warns(SamplerWarning, match=f"{WORTH}Unable to allocate"):
+        table = draw(FunctionTarget(log_prob, 11), 2000, random_state=0)
+    assert not table.attrs["independent"]
+    np.testing.assert_allclose(table.mean(), 1 / (1 + np.exp(-0.7)), atol=0.08)
+
+
 def test_what_draw_refuses(path):
     with pytest.raises(TypeError, match=r"model is .*FunctionTarget\(log_prob, n_sites\)"):
         draw(len, 3)

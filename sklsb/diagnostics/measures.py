@@ -70,11 +70,13 @@ def ess(draws: xr.Dataset, **kwargs: Any) -> xr.Dataset:
     rest = draws.drop_vars(quick)
     result = arviz.ess(rest, **kwargs) if rest.data_vars else xr.Dataset()
     for name in quick:
-        series = draws[name].transpose("chain", "draw", ...).values
-        series = series.reshape(*series.shape[:2], -1)
-        blocks = np.array_split(series, -(-series.size // BLOCK), axis=2)
+        hit = (draws[name] == largest[name]).transpose("chain", "draw", ...).values
+        series = hit.reshape(*hit.shape[:2], -1)
+        blocks = np.array_split(series, max(1, -(-series.size // BLOCK)), axis=2)
         sizes = np.concatenate([ess_of_means(block) for block in blocks])
         result[name] = least[name].copy(data=sizes.reshape(least[name].shape))
+    if not kwargs:
+        result = result[[*draws.data_vars]]
     moved = largest > least
     n_frozen = sum(int((~moved[name]).sum()) for name in result.data_vars)
     if n_frozen:
@@ -245,7 +247,7 @@ def ess_of_means(series: NDArray[Any]) -> Array:
     if n < 2:
         return np.full(series.shape[2], np.nan)
     halves = np.moveaxis(np.concatenate([series[:, :n], series[:, -n:]]), 2, 0).astype(np.float64)
-    means, whole = halves.mean(axis=2), halves[0].size
+    means, whole = halves.mean(axis=2), 2 * len(series) * n
     halves -= means[:, :, np.newaxis]
     size = scipy.fft.next_fast_len(2 * n, real=True)
     power = np.square(np.abs(scipy.fft.rfft(halves, size, overwrite_x=True))).sum(axis=1)

@@ -131,7 +131,7 @@ def _chains(target: Target, n: int, random_state: Any, max_memory: float | None)
             f"elimination would take 2**{cost.log2_work:.0f} table entries and max_memory="
             f"2**{math.ceil(cost.log2_memory)}"
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, MemoryError) as error:
         why = str(error).partition(". ")[0]
     worth = ""
     found = sampler.run_.disagreement

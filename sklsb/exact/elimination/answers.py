@@ -68,7 +68,7 @@ def observing(target: Any, evidence: Mapping[Any, Any] | None) -> Target:
 def is_affordable(target: Target, task: str, max_memory: float | None = None) -> bool:
     try:
         return fits(*cost_and_limits(target, task, max_memory))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, MemoryError):
         return False
 
 
@@ -81,7 +81,8 @@ def elimination_cost(
     ----------
     target : Target
         A target made of factors (`Target.log_factors`), as an `Ising`, `Potts` or `MarkovNetwork`,
-        with or without evidence; or any of at most 2**14 states, which are enumerated.
+        with or without evidence; or any of at most 2**14 states, observed variables counted, which
+        are enumerated first.
     task : {"log_partition", "marginals", "most_likely", "sample"}
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.

@@ -100,12 +100,14 @@ class Reduced:
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
     """Return the factors of a target, or one table of a small target that has none."""
     from sklsb.exact.enumeration import MAX_STATES, states
+    from sklsb.exact.precision import told_log_prob
 
     found = target.log_factors
     if found is None and math.prod(target.cardinalities.tolist()) <= MAX_STATES:
         sizes = target.cardinalities.tolist()
         scope = tuple(i for i, k in enumerate(sizes) if k > 1)
-        table = target.log_prob(states(target)).reshape([sizes[i] for i in scope])
+        log_p = told_log_prob(target, states(target), likely=True)
+        table = log_p.reshape([sizes[i] for i in scope])
         found = [(scope, table)]
     if found is None:
         raise TypeError(
