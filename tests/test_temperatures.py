@@ -379,6 +379,15 @@ def test_susceptibility_of_a_mean_gets_a_warning():
         whole = susceptibility(draws, "m")
         susceptibility(draws.assign(m=draws["m"] > 0), "m")
     np.testing.assert_allclose(24**2 * mean["susceptibility"], whole["susceptibility"])
+    # As physicists define it: the variance over the temperature of each level.
+    cold, spread = 2.5, draws["m"].astype(float).var(("chain", "draw"))
+    found = susceptibility(draws, "m", temperature=cold)
+    np.testing.assert_allclose(found["susceptibility"], spread / (24 * cold / spread["beta"]))
+    np.testing.assert_allclose(
+        found["mcse"] / found["susceptibility"], whole["mcse"] / whole["susceptibility"]
+    )
+    with pytest.raises(ValueError, match="temperature is 0; it must be a positive number"):
+        susceptibility(draws, "m", temperature=0)
 
 
 @QUIET

@@ -20,7 +20,8 @@ _NAMES = (
 _MENDED = (
     (re.compile(r"<mo>&ApplyFunction;</mo>(?=\s*<mo)"), ""),
     (re.compile(r"<mo>&ApplyFunction;</mo>"), '<mspace width="0.17em"></mspace>'),
-    (re.compile(r"<mo>([⟨⟩])</mo>"), r'<mo stretchy="false">\1</mo>'),
+    (re.compile(r"\\_"), "_"),
+    (re.compile(r"<mo>([⟨⟩{}])</mo>"), r'<mo stretchy="false">\1</mo>'),
 )
 
 

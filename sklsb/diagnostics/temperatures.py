@@ -12,7 +12,7 @@ from sklsb._words import worded
 from sklsb.diagnostics.draws import as_draws
 from sklsb.diagnostics.expectation import Expectation, expectation, values_of
 from sklsb.exceptions import ModelWarning
-from sklsb.targets._checks import integer
+from sklsb.targets._checks import integer, positive
 
 
 @worded
@@ -67,14 +67,13 @@ def susceptibility(
     function: Any = "sum",
     *,
     absolute: bool = False,
+    temperature: float = 1.0,
     betas: ArrayLike | None = None,
 ) -> xr.Dataset:
     r"""Susceptibility of each site by temperature.
 
-    .. math:: \chi(\beta) = \frac{\beta}{N}\,\left(\langle M^2 \rangle_\beta
+    .. math:: \chi(\beta) = \frac{\beta}{N T}\,\left(\langle M^2 \rangle_\beta
               - \langle M \rangle_\beta^2\right)
-
-    in units of the temperature at beta = 1, by which divide it if that is not 1.
 
     Parameters
     ----------
@@ -86,6 +85,8 @@ def susceptibility(
     absolute : bool, default=False
         Whether M is replaced by its absolute value. Without a field the mean of M is 0, and below
         the critical temperature of a lattice only the fluctuations of :math:`|M|` stay finite.
+    temperature : float, default=1.0
+        T, the temperature at beta = 1, by which energies were divided to make the target.
     betas : array_like, optional
         As in `specific_heat`.
 
@@ -104,14 +105,14 @@ def susceptibility(
     ModelWarning
         If a recorded statistic looks like a mean over many variables.
     """
-    draws = _checked(draws)
+    draws, temperature = _checked(draws), positive(temperature, "temperature")
     if isinstance(function, str) and function in draws.variables:
         _tell_if_per_site(draws, function)
     if absolute:
         draws = draws.assign({"absolute": (_dims(draws), np.abs(values_of(draws, function)))})
         function = "absolute"
     found = expectation(draws, function, of="variance", betas=betas)
-    return _labelled("susceptibility", draws, found, betas, 1)
+    return _labelled("susceptibility", draws, found, betas, 1) / temperature
 
 
 @worded
