@@ -21,7 +21,7 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.rules.swap import Swap
 from sklsb.balancing.functions import Tabulated
 from sklsb.exact.elimination.independent import Redraw
-from sklsb.exact.enumeration import digits_of, states
+from sklsb.exact.listing import digits_of, states
 from sklsb.exact.matrices import (
     Transitions,
     by_weight,

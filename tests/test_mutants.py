@@ -1121,8 +1121,8 @@ MUTANTS = {
     ),
     "states enumerated from the last one on": Mutant(
         "exact/elimination/reduce.py",
-        "told_log_prob(target, states(target), likely",
-        "told_log_prob(target, states(target)[::-1], likely",
+        "target.log_prob(states(target))",
+        "target.log_prob(states(target)[::-1])",
         check_enumerated,
         ".",
     ),

@@ -30,7 +30,7 @@ from sklsb.diagnostics.batches import jackknife_error
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.exact import probabilities
-from sklsb.exact.enumeration import states
+from sklsb.exact.listing import states
 from sklsb.exact.matrices import transitions
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
 from sklsb.trials.candidates import ROBUST, Candidate, Visited

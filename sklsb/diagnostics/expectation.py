@@ -245,9 +245,9 @@ def _by_name(target: Target, x: NDArray[Any]) -> NDArray[Any]:
 def _terms(target: Target, function: Any) -> Terms:
     """Return the terms of a sum, variables by site."""
     if function is None:
-        from sklsb.exact.elimination.reduce import log_factors
+        import sklsb
 
-        return [*log_factors(target)]
+        return [*sklsb.exact.elimination.reduce.log_factors(target)]
     if isinstance(function, str) and function == "sum":
         _check_sum(called(target))
         named = target.state_names if called(target) else None

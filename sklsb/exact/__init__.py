@@ -19,7 +19,8 @@ from sklsb.exact.elimination.answers import (
     most_likely,
     sample,
 )
-from sklsb.exact.enumeration import probabilities, states
+from sklsb.exact.enumeration import probabilities
+from sklsb.exact.listing import states
 from sklsb.exact.matrices import log_matrix, mutual_information, transition_matrix
 from sklsb.exact.prepared import prepare
 

@@ -17,7 +17,8 @@ from sklsb._system.arrays import Array, Ints
 from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
 from sklsb.ensembles.rules import FirstOrder
-from sklsb.exact.enumeration import count, digits_of, neighbours, states
+from sklsb.exact.enumeration import neighbours
+from sklsb.exact.listing import count, digits_of, states
 from sklsb.exact.precision import told_log_prob
 from sklsb.targets.base import Target
 

@@ -4,23 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklsb._system.arrays import Array
-from sklsb._system.warn import warn
 from sklsb.exact.elimination.reduce import LARGE, Factor, log_factors, strike, without_top
-from sklsb.exceptions import PrecisionWarning
+from sklsb.exact.rounding import MOST_ROUNDING, rounding_of, warn_if_lost
 from sklsb.targets.base import Target
-
-_EPS = float(np.finfo(np.float64).eps)
-# Rounding of log p above which a warning is given.
-MOST_ROUNDING = 0.01
-WAY_OUT = (
-    "Give smaller numbers: a term of 1,000 decides as surely as one of 1e16. Or fix what such "
-    "terms decide, by target.condition."
-)
-
-
-def rounding_of(size: float) -> float:
-    """Return the rounding error of a sum whose terms have this size."""
-    return _EPS * size
 
 
 def log_prob_from_top(target: Target, x: ArrayLike) -> Array:
@@ -48,16 +34,6 @@ def told_log_prob(target: Target, x: ArrayLike, *, likely: bool = False) -> Arra
     if finite.size:
         warn_if_lost(target, float(np.abs(finite.max() if likely else finite).max()))
     return found
-
-
-def warn_if_lost(target: Target, size: float) -> None:
-    """Warn if terms of log p of this size cancel and rounding loses what they leave."""
-    if rounding_of(size) > MOST_ROUNDING:
-        warn(
-            f"Terms of log p of {target!r:.200} as large as {size:.3g} cancel, and a float holds "
-            f"what they leave to about {rounding_of(size):.2g}: the answer may be wrong. {WAY_OUT}",
-            PrecisionWarning,
-        )
 
 
 def cancelling_site(target: Target) -> int | None:

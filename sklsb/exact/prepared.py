@@ -23,7 +23,7 @@ from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
 from sklsb.exact.elimination.reduce import Factor, no_state, spread_over
-from sklsb.exact.precision import warn_if_lost
+from sklsb.exact.rounding import warn_if_lost
 from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
 from sklsb.targets._evidence import (

@@ -22,7 +22,8 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.engine import affordable, best_state
 from sklsb.exact.elimination.reduce import LARGE, strike
-from sklsb.exact.precision import MOST_ROUNDING, log_prob_from_top, rounding_of, warn_if_lost
+from sklsb.exact.precision import log_prob_from_top
+from sklsb.exact.rounding import MOST_ROUNDING, rounding_of, warn_if_lost
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, check_n_chains
 from sklsb.samplers._run.fixed import free_sites

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._system.arrays import Array, Ints
+from sklsb.exact.listing import MAX_STATES, states
+from sklsb.exact.rounding import warn_if_lost
 from sklsb.targets._evidence import NoStateError, impossible
 from sklsb.targets._support import Support
 from sklsb.targets.base import Conditioned, Target
@@ -99,14 +101,13 @@ class Reduced:
 
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
     """Return the factors of a target, or one table of a small target that has none."""
-    from sklsb.exact.enumeration import MAX_STATES, states
-    from sklsb.exact.precision import told_log_prob
-
     found = target.log_factors
     if found is None and math.prod(target.cardinalities.tolist()) <= MAX_STATES:
         sizes = target.cardinalities.tolist()
         scope = tuple(i for i, k in enumerate(sizes) if k > 1)
-        log_p = told_log_prob(target, states(target), likely=True)
+        log_p = target.log_prob(states(target))
+        if np.isfinite(log_p.max()):
+            warn_if_lost(target, abs(float(log_p.max())))
         table = log_p.reshape([sizes[i] for i in scope])
         found = [(scope, table)]
     if found is None:

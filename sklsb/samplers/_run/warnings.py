@@ -15,8 +15,8 @@ from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.base import ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
-from sklsb.exact.enumeration import MAX_STATES
-from sklsb.exact.precision import MOST_ROUNDING, WAY_OUT, rounding_of
+from sklsb.exact.listing import MAX_STATES
+from sklsb.exact.rounding import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,
