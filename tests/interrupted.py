@@ -11,11 +11,11 @@ import random
 import shutil
 import signal
 import time
-import traceback
 import warnings
 from pathlib import Path
 
 import numpy as np
+from processes import last_of_a_fork
 
 from sklsb import Ising, LSBSampler, open_draws
 from sklsb.exceptions import InterruptedWarning, SamplerWarning
@@ -57,16 +57,9 @@ def sample(sampler, path, begun):
 
 
 def child(work, report):
-    code = 1
-    try:
+    with last_of_a_fork():
         back = work(lambda: os.write(report, b"begun   "))
         os.write(report, np.array(back).tobytes())
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        os._exit(code)
 
 
 def interrupt(work, seconds):

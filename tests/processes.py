@@ -34,6 +34,20 @@ def run_python(*arguments, folder=Path(sklsb.__file__).parents[1], env=os.enviro
     return done.stdout
 
 
+@contextlib.contextmanager
+def last_of_a_fork():
+    """End a fork after some work; its exit code is 1 if that failed."""
+    code = 1
+    try:
+        yield
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(code)
+
+
 def run_forked(work, folder, *arguments):
     """What a fork of this process prints that calls a function, without imports of its own."""
     path = folder / "printed"
@@ -42,15 +56,11 @@ def run_forked(work, folder, *arguments):
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        code = 1
-        try:
-            with path.open("w", encoding="utf-8") as printed, contextlib.redirect_stdout(printed):
-                work(folder, *arguments)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-            raise
-        finally:
-            os._exit(code)
+        with (
+            last_of_a_fork(),
+            path.open("w", encoding="utf-8") as printed,
+            contextlib.redirect_stdout(printed),
+        ):
+            work(folder, *arguments)
     assert os.waitpid(child, 0)[1] == 0
     return path.read_text(encoding="utf-8")
