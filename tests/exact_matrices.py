@@ -21,7 +21,6 @@ from sklsb._kernels.rules.redraw import Blocks
 from sklsb._kernels.rules.swap import Swap
 from sklsb.balancing.functions import Tabulated
 from sklsb.exact.elimination.independent import Redraw
-from sklsb.exact.listing import digits_of, states
 from sklsb.exact.matrices import (
     Transitions,
     by_weight,
@@ -30,7 +29,8 @@ from sklsb.exact.matrices import (
     log_transition_matrix,
     mixed,
 )
-from sklsb.exact.precision import told_log_prob
+from sklsb.targets._listing import digits_of, states
+from sklsb.targets._precision import told_log_prob
 from sklsb.targets.base import Target
 from sklsb.testing._expect import Array
 

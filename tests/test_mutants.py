@@ -1120,9 +1120,9 @@ MUTANTS = {
         "a draw is possible",
     ),
     "states enumerated from the last one on": Mutant(
-        "exact/elimination/reduce.py",
-        "target.log_prob(states(target))",
-        "target.log_prob(states(target)[::-1])",
+        "targets/_precision.py",
+        "told_log_prob(target, states(target), likely=True)",
+        "told_log_prob(target, states(target)[::-1], likely=True)",
         check_enumerated,
         ".",
     ),

@@ -30,9 +30,9 @@ from sklsb.diagnostics.batches import jackknife_error
 from sklsb.ensembles.base import MOST_NUMBERS
 from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.exact import probabilities
-from sklsb.exact.listing import states
 from sklsb.exact.matrices import transitions
 from sklsb.exceptions import SamplerWarning, StarvedMovesWarning
+from sklsb.targets._listing import states
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import draw
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved

@@ -17,6 +17,7 @@ from sklsb.exceptions import SamplerWarning
 from sklsb.targets._checks import real_array
 from sklsb.targets._evidence import by_values, site_called, value_name
 from sklsb.targets._names import Names
+from sklsb.targets._precision import log_factors
 from sklsb.targets.base import Target
 
 Terms = list[tuple[tuple[int, ...], Array]]
@@ -245,9 +246,7 @@ def _by_name(target: Target, x: NDArray[Any]) -> NDArray[Any]:
 def _terms(target: Target, function: Any) -> Terms:
     """Return the terms of a sum, variables by site."""
     if function is None:
-        import sklsb
-
-        return [*sklsb.exact.elimination.reduce.log_factors(target)]
+        return log_factors(target)
     if isinstance(function, str) and function == "sum":
         _check_sum(called(target))
         named = target.state_names if called(target) else None

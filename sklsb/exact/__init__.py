@@ -20,9 +20,9 @@ from sklsb.exact.elimination.answers import (
     sample,
 )
 from sklsb.exact.enumeration import probabilities
-from sklsb.exact.listing import states
 from sklsb.exact.matrices import log_matrix, mutual_information, transition_matrix
 from sklsb.exact.prepared import prepare
+from sklsb.targets._listing import states
 
 __all__ = [
     "elimination_cost",

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sklsb._system.arrays import Array, Ints
-from sklsb.exact.listing import digits_of, states
-from sklsb.exact.precision import told_log_prob
+from sklsb.targets._listing import digits_of, states
+from sklsb.targets._precision import told_log_prob
 from sklsb.targets.base import Target
 
 

@@ -18,8 +18,8 @@ from sklsb.balancing.functions import BalancingFunction, Tabulated
 from sklsb.balancing.weights import log_weights
 from sklsb.ensembles.rules import FirstOrder
 from sklsb.exact.enumeration import neighbours
-from sklsb.exact.listing import count, digits_of, states
-from sklsb.exact.precision import told_log_prob
+from sklsb.targets._listing import count, digits_of, states
+from sklsb.targets._precision import told_log_prob
 from sklsb.targets.base import Target
 
 _MOST_SEQUENCES = 2**24

@@ -23,7 +23,6 @@ from sklsb.exact.elimination.engine import Elimination, Ordered, ordered, strike
 from sklsb.exact.elimination.passes import Weights
 from sklsb.exact.elimination.plan import Plan, build
 from sklsb.exact.elimination.reduce import Factor, no_state, spread_over
-from sklsb.exact.rounding import warn_if_lost
 from sklsb.exact.sensitivity import Sensitivity, derivatives
 from sklsb.targets._checks import integer
 from sklsb.targets._evidence import (
@@ -35,6 +34,7 @@ from sklsb.targets._evidence import (
     weights_of,
 )
 from sklsb.targets._names import labels_of, plain
+from sklsb.targets._precision import warn_if_lost
 from sklsb.targets.base import Conditioned, States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 

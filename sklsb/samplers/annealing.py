@@ -21,14 +21,19 @@ from sklsb.ensembles.base import MOST_NUMBERS, next_segment
 from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.engine import affordable, best_state
-from sklsb.exact.elimination.reduce import LARGE, strike
-from sklsb.exact.precision import log_prob_from_top
-from sklsb.exact.rounding import MOST_ROUNDING, rounding_of, warn_if_lost
+from sklsb.exact.elimination.reduce import strike
 from sklsb.exceptions import InterruptedWarning
 from sklsb.samplers._run.checks import check_count, check_n_chains
 from sklsb.samplers._run.fixed import free_sites
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets._checks import not_a_target
+from sklsb.targets._precision import (
+    LARGE,
+    MOST_ROUNDING,
+    log_prob_from_top,
+    rounding_of,
+    warn_if_lost,
+)
 from sklsb.targets.base import States, Target
 from sklsb.trials.prices import MAX_MEMORY, MAX_WORK, OF_ENTRY
 

@@ -22,10 +22,10 @@ from sklsb.exact.elimination.engine import (
 from sklsb.exact.elimination.independent import Redraw, Redraws
 from sklsb.exact.elimination.marginals import all_marginals
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.rounding import MOST_ROUNDING, rounding_of
 from sklsb.samplers._run.algorithm import Algorithm
 from sklsb.samplers._run.base import BaseSampler
 from sklsb.samplers._run.exports import Normalised
+from sklsb.targets._precision import MOST_ROUNDING, rounding_of
 from sklsb.targets.base import States
 from sklsb.trials.starts import Starts
 from sklsb.trials.thinning import Thinning

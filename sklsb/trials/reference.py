@@ -19,7 +19,7 @@ from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.cost import MAX_MEMORY
 from sklsb.exact.elimination.engine import DEFECT, Elimination, affordable
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exact.rounding import MOST_ROUNDING, rounding_of
+from sklsb.targets._precision import MOST_ROUNDING, rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.trials.prices import OF_ENTRY, OF_PAIR, OF_STATE
 

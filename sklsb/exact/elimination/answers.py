@@ -38,10 +38,10 @@ from sklsb.exact.elimination.independent import Redraws
 from sklsb.exact.elimination.marginals import all_marginals, whole_or_parts
 from sklsb.exact.elimination.reduce import Reduced
 from sklsb.exact.elimination.schedule import Need
-from sklsb.exact.rounding import warn_if_lost
 from sklsb.targets._checks import integer, n_threads, not_a_target
 from sklsb.targets._evidence import site_called
 from sklsb.targets._names import Names, coordinate, labels_of
+from sklsb.targets._precision import warn_if_lost
 from sklsb.targets.base import Target
 
 # Tasks by what messages are made for.

@@ -22,7 +22,7 @@ from sklsb.exact.elimination.engine import (
 from sklsb.exact.elimination.order import greedy_work
 from sklsb.exact.elimination.reduce import EXACT, Reduced, prune
 from sklsb.exact.elimination.slicing import WAYS
-from sklsb.exact.rounding import warn_if_lost
+from sklsb.targets._precision import warn_if_lost
 from sklsb.targets.base import Target
 
 # Work below which one elimination is used without looking for alternatives; how much less work

@@ -14,16 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sklsb._system.arrays import Array, Ints
-from sklsb.exact.listing import MAX_STATES, states
-from sklsb.exact.rounding import warn_if_lost
 from sklsb.targets._evidence import NoStateError, impossible
+from sklsb.targets._precision import (
+    LARGE,
+    MOST_ROUNDING,
+    log_factors,
+    rounding_of,
+    without_top,
+)
 from sklsb.targets._support import Support
 from sklsb.targets.base import Conditioned, Target
 
 # Row sums with a smaller relative difference count as equal: a few terms are rounded.
 EXACT = 64 * float(np.finfo(np.float64).eps)
-# Beside larger numbers, rounding loses too much of small ones: 4e-9 beside this one.
-LARGE = 2.0**24
 # Entries of a table that take as long to read as what there is to do for any table.
 _AS_ONE = 1024
 # Table entries of one question about part of the evidence, to name what is impossible.
@@ -97,48 +100,6 @@ class Reduced:
     def log_defect(self) -> float:
         """How far row sums of barren variables are from constant, in all."""
         return -math.fsum(b.log_low for b in self.barren)
-
-
-def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
-    """Return the factors of a target, or one table of a small target that has none."""
-    found = target.log_factors
-    if found is None and math.prod(target.cardinalities.tolist()) <= MAX_STATES:
-        sizes = target.cardinalities.tolist()
-        scope = tuple(i for i, k in enumerate(sizes) if k > 1)
-        log_p = target.log_prob(states(target))
-        if np.isfinite(log_p.max()):
-            warn_if_lost(target, abs(float(log_p.max())))
-        table = log_p.reshape([sizes[i] for i in scope])
-        found = [(scope, table)]
-    if found is None:
-        raise TypeError(
-            f"{target!r:.200} is not made of factors, from which exact answers are computed, and "
-            f"has more than the {MAX_STATES} states that are enumerated. Ising, Potts and "
-            "MarkovNetwork are, with or without evidence; a class of your own can provide them by "
-            "the property log_factors, a function by terms=True. Else use a sampler."
-        )
-    factors = []
-    for f, (scope, given) in enumerate(found):
-        table = np.asarray(given, dtype=np.float64)
-        shape = tuple(target.cardinalities[list(scope)].tolist()) if scope else ()
-        if table.shape != shape or len(set(scope)) < len(scope):
-            raise ValueError(
-                f"log_factors[{f}] has the scope {tuple(scope)} and a table of shape "
-                f"{table.shape}; name each site once, and give a table of shape {shape}."
-            )
-        if not np.max(table) < np.inf:  # NaN fails too
-            raise ValueError(f"log_factors[{f}] has an entry that is NaN or inf; give logarithms.")
-        factors.append((tuple(scope), table))
-    return factors
-
-
-def without_top(table: Array) -> tuple[Array, float]:
-    """Shift a table to a maximum of 0, if its largest entry is large; return it and the shift.
-
-    So likely entries keep their digits.
-    """
-    top = float(table.max())
-    return (table - top, top) if LARGE < abs(top) < math.inf else (table, 0.0)
 
 
 def strike(target: Target) -> Reduced:
@@ -270,3 +231,26 @@ def tied_by_zeros(target: Target) -> bool:
     return bool(target.offers.joint_zeros) and any(
         len(scope) > 1 and not (table > -np.inf).all() for scope, table in strike(target).factors
     )
+
+
+def cancelling_site(target: Target) -> int | None:
+    """Return a variable at which large terms of log p may cancel, or None.
+
+    A difference of log p in one variable is right if only one of the terms that change is large.
+    """
+    largest: dict[int, list[float]] = {}
+    for factor in strike(target).factors:
+        for axis, i in enumerate(factor.scope):
+            largest.setdefault(i, []).append(_spread(factor, axis))
+    second = {i: sorted(found)[-2] for i, found in largest.items() if len(found) > 1}
+    worst = max(second, key=lambda i: second[i], default=None)
+    return None if worst is None or rounding_of(second[worst]) <= MOST_ROUNDING else worst
+
+
+def _spread(factor: Factor, axis: int) -> float:
+    """Return the largest finite difference of two entries that differ in one variable."""
+    table = factor.table
+    high = table.max(axis=axis)
+    low = np.where(table > -np.inf, table, np.inf).min(axis=axis)
+    spread = (high - low)[high > -np.inf]
+    return float(spread.max(initial=0.0))

@@ -14,10 +14,11 @@ from sklsb.exact.elimination.cost import fits, n_entries
 from sklsb.exact.elimination.engine import eliminated, ordered
 from sklsb.exact.elimination.mixed import BlockedEnsemble, Source, mixture
 from sklsb.exact.elimination.order import MOST_VARIABLES
-from sklsb.exact.elimination.reduce import log_factors, strike, tied_by_zeros
+from sklsb.exact.elimination.reduce import strike, tied_by_zeros
 from sklsb.exceptions import BlocksWarning
 from sklsb.samplers._run.burn_in import run_burn_in
 from sklsb.samplers._run.checks import check_log2_size
+from sklsb.targets._precision import log_factors
 from sklsb.targets.base import Target
 from sklsb.trials.prices import (
     MAX_MEMORY,

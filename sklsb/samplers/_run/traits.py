@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from sklsb.ensembles.rules import transitions_of_a_sweep
 from sklsb.ensembles.streams import Streams
-from sklsb.exact.precision import cancelling_site
+from sklsb.exact.elimination.reduce import cancelling_site
 from sklsb.targets._checks import n_threads
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts

@@ -15,8 +15,6 @@ from sklsb.diagnostics.agreement import disagreement
 from sklsb.diagnostics.tally import FEWEST_DRAWS
 from sklsb.ensembles.base import ChainEnsemble
 from sklsb.ensembles.rules import transitions_of_a_sweep
-from sklsb.exact.listing import MAX_STATES
-from sklsb.exact.rounding import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.exceptions import (
     FrozenSitesWarning,
     PeriodicChainWarning,
@@ -26,6 +24,8 @@ from sklsb.exceptions import (
 )
 from sklsb.samplers._run.traits import Traits
 from sklsb.targets._graphs import is_attractive
+from sklsb.targets._listing import MAX_STATES
+from sklsb.targets._precision import MOST_ROUNDING, WAY_OUT, rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.trials.reference import Reference, contradiction, elimination_fits, of_answer, of_tally
 from sklsb.trials.thinning import Thinning

@@ -22,7 +22,7 @@ from sklsb.exact.elimination.reduce import (
     spread_over,
     strike,
 )
-from sklsb.exact.rounding import rounding_of
+from sklsb.targets._precision import rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.targets.markov_network import MarkovNetwork
 
