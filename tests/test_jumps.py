@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import arviz
 import exact_matrices  # noqa: F401 - formulas of the rules
@@ -12,7 +13,7 @@ import scipy.linalg
 from models import dense, ising, pairs, potts
 
 import sklsb
-from sklsb import Ising, LSBSampler, exact, testing
+from sklsb import Ising, LSBSampler, MarkovNetwork, exact, testing
 from sklsb._kernels.rules.balanced import Balanced
 from sklsb._kernels.rules.jump import Jump
 from sklsb._kernels.rules.mixture import Mixture
@@ -24,7 +25,7 @@ from sklsb.ensembles.compiled import BalancedEnsemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.independent import Redraw
 from sklsb.exact.enumeration import neighbours
-from sklsb.exceptions import SeparatedModesWarning
+from sklsb.exceptions import SamplerWarning, SeparatedModesWarning
 from sklsb.testing._probe import RuleProbe, check_caches
 from sklsb.testing._rules import measured_matrix
 from sklsb.trials.candidates import Allowed, Candidate, Visited, plain_candidates
@@ -494,6 +495,24 @@ def test_transitions_of_too_many_jumps_are_told():
     sampler.run_.ensemble.start(rule._replace(log_time=rule.log_time + 15.0))
     with pytest.warns(SeparatedModesWarning, match="more than 8192 jumps and were cut short"):
         sampler.sample(2)
+
+
+@pytest.mark.parametrize("blocks", [None, 2])
+def test_transitions_cut_short_are_told_beside_redraws_of_blocks(blocks):
+    """Draws made by a redraw alone have no rate; those of the others count."""
+    n = 12
+    pairs = [((0, i), [[1, 1e-9], [1, 1]]) for i in range(1, n)]
+    target = MarkovNetwork([2] * n, [((0,), [1, 1e-8]), *pairs])
+    sampler = LSBSampler("barker", rejection_free=True, blocks=blocks, n_burn_in=0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplerWarning)
+        sampler.fit(target, initial_states=np.zeros(n, int))
+    sampler.state_tensor_ = np.ones((4, n), int)
+    with pytest.warns(SamplerWarning) as told:
+        sampler.sample(20)
+    assert any("were cut short" in str(w.message) for w in told)
+    rates = sampler.sample_stats_["acceptance_rate"]
+    assert bool(np.isnan(rates).any()) == (blocks is not None)
 
 
 def test_numpy_booleans():

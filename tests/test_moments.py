@@ -171,6 +171,12 @@ def test_a_request_that_does_not_fit(monkeypatch):
     assert sampler.run_.ensemble.counters.n_transitions == 0
     with pytest.raises(MemoryError, match="takes 16000000 bytes"):
         sampler.sample(10**6, record={"m": lambda x: x.mean(axis=1)})
+    large = chains(Ising.lattice(np.zeros((70, 70)), 0.1), n_burn_in=0)
+    for record in ("moments", "marginals"):  # sums of 9,801 numbers in 64 batches, four times
+        with pytest.raises(
+            MemoryError, match=r"sums over draws of 2 .* 4900 variables takes 40144"
+        ):
+            large.sample(3, record=record)
     sampler.set_params(keep_burn_in=True, n_burn_in=10**6)
     with pytest.raises(MemoryError, match=r"keep_burn_in=True with 1000000 .* 12000000 bytes"):
         sampler.fit(TARGET)

@@ -25,7 +25,13 @@ from sklsb import (
 )
 from sklsb.diagnostics.tally import Tally
 from sklsb.ensembles.streams import Streams, spawn
-from sklsb.exceptions import FrozenSitesWarning, SeparatedModesWarning, StoreError, TemperingWarning
+from sklsb.exceptions import (
+    FrozenSitesWarning,
+    SeparatedModesWarning,
+    ShortRunWarning,
+    StoreError,
+    TemperingWarning,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklsb.exceptions.SamplerWarning")
 
@@ -263,6 +269,13 @@ def test_warnings_are_of_all_chains():
     assert diagnostics.disagreement(draws, sampler.target_).agree == 0
     with pytest.warns(FrozenSitesWarning, match="never changed in this call"):
         sample_chains(sampler, 4, n_chains=2)
+    large = GibbsSampler("random", n_chains=2, random_state=0)
+    large.fit(Ising(np.zeros((100, 100)), field=np.linspace(-0.5, 0.5, 100)))
+    with pytest.warns(ShortRunWarning, match=r"too few to compare the chains") as told:
+        sample_chains(large, 200, n_chains=2, n_burn_in=0)
+    with pytest.warns(ShortRunWarning, match=r"too few to compare the chains") as own:
+        large.sample(200)
+    assert str(told[0].message) == str(own[0].message)
     with pytest.warns(TemperingWarning, match="round trips between beta = 0 and 1 in 20 scans"):
         sample_chains(fitted("tempering"), 10, n_chains=3, thin=2)
     with warnings.catch_warnings():

@@ -1,5 +1,6 @@
 """Sums over draws by batches, and the standard errors that their means give."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
 from sklsb._system.arrays import Array, Ints
+from sklsb._system.memory import check_fits
 from sklsb.diagnostics.draws import value_coords
 from sklsb.targets.base import Target
 
@@ -17,6 +19,8 @@ T = TypeVar("T")
 CHANCE = 0.01
 # Batches of each chain for moments and marginals, and numbers held for all of them.
 _MOST_BATCHES, _FEWEST_BATCHES, _MOST_HELD = 64, 16, 1 << 23
+# Times that sums are held while answers are made of them.
+_COPIES = 4
 # Effective draws added to the variance of a marginal.
 _ADDED = 3.0
 
@@ -116,7 +120,14 @@ class ByValue(Batches):
         self.target = target
         self.has = np.arange(len(target.values)) < target.cardinalities[:, np.newaxis]
         self.n_values = int(target.cardinalities.sum())
-        super().__init__(shape_for(n_chains, self.n_values + more + 1))
+        shape = shape_for(n_chains, self.n_values + more + 1)
+        check_fits(
+            _COPIES * 8 * math.prod(shape),
+            f"the sums over draws of {n_chains} chains of {target.n_sites} variables",
+            "Record functions of the states, record={name: function}; or write the draws to the "
+            'disk, store="run.zarr".',
+        )
+        super().__init__(shape)
 
     def spread(self, values: Array) -> Array:
         """Return shape (..., n_sites, n_values), 0 where a variable does not have the value."""

@@ -3,6 +3,7 @@
 import copy
 import os
 import uuid
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,8 +59,7 @@ class _Done(NamedTuple):
     x: NDArray[Any]
     moved: Bools
     evaluations: int
-    n_transitions: int
-    tally: Tally | None
+    counters: Counters
     acceptance: float | None
     findings: dict[str, NDArray[Any]]
 
@@ -332,8 +332,7 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         # Which variables moved before is unknown.
         np.logical_or(ensemble.chains.moved.any(axis=0), again),
         int(ensemble.chains.evaluations.sum()),
-        counters.n_transitions,
-        counters.tally,
+        counters,
         watch.acceptance,
         made.algorithm.findings(ensemble),
     )
@@ -343,12 +342,11 @@ def _together(
     template: Run, job: _Job, done: list[_Done]
 ) -> tuple[Any, float | None, dict[str, NDArray[Any]]]:
     """Return, over all chains, what warnings look at: a stand-in for the ensemble, and more."""
-    tallies = [part.tally for part in done if part.tally is not None]
+    each = [part.counters for part in done]
+    tallies = [counters.tally for counters in each if counters.tally is not None]
     same = len({tally.n_draws for tally in tallies}) == 1  # a store may have more
-    counters = Counters(
-        n_transitions=min(part.n_transitions for part in done),
-        tally=Tally.joined(tallies) if same else None,
-    )
+    fewest = min(each, key=lambda counters: counters.n_transitions)
+    counters = replace(fewest, tally=Tally.joined(tallies) if same else None)
     chains = SimpleNamespace(
         x=np.concatenate([part.x for part in done]),
         moved=np.stack([part.moved for part in done]),

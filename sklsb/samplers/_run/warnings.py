@@ -277,13 +277,17 @@ class DrawWarnings(ABC):
         names, value = self.target.state_names, self.target.values[found.value_index]
         called = value if names is None else names[found.site][found.value_index]
         hint, restricted = self._exact_hint(), self.ensemble.rule.facts.conserves_counts
+        are, exactly, the = "are wrong", "exactly", "The"
+        if restricted:
+            are, exactly = "may be wrong", "over all states with these counts"
+            the = "Unless exchanges never lead to some of these, which is no fault, the"
         few = np.log2(self.target.cardinalities).sum() <= np.log2(MAX_STATES)
         if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."
         warn(
-            f"The draws are wrong: by them, variable {self.target.label(found.site)!r} is "
-            f"{called!r} with probability {found.p:.4g}, with {off}; exactly, it is "
-            f"{found.exact:.4g}. The chains have not converged, or do not "
+            f"The draws {are}: by them, variable {self.target.label(found.site)!r} is "
+            f"{called!r} with probability {found.p:.4g}, with {off}; {exactly}, it is "
+            f"{found.exact:.4g}. {the} chains have not converged, or do not "
             "leave a mode, and agree with each other as long as all are in the same one. Draw for "
             f"longer; {self._clusters()}or {self.algorithm.way_out}.{hint}",
             SeparatedModesWarning,

@@ -5,6 +5,8 @@ import sys
 import threading
 import time
 
+import numpy as np
+
 from sklsb._system.progress import Columns
 from sklsb.diagnostics.stopping import RunSoFar, StopRule, asked, name_of
 from sklsb.diagnostics.tally import FEWEST_DRAWS
@@ -23,15 +25,15 @@ class Watch:
     ):
         counters = self.counters = ensemble.counters
         self.rules, self.target, self.thin, self.stopped_by = rules, ensemble.target, thin, ""
-        self._n_chains, self.first, self.end = len(ensemble), counters.n_draws, counters.n_draws + n
+        self.first, self.end = counters.n_draws, counters.n_draws + n
         self._lock, self._began = threading.Lock(), time.perf_counter()
         every = counters.tally.every if counters.tally is not None else 1
         self._unit = FEWEST_DRAWS * max(1, -(-every // thin))
         # No new draw if the rules ended a run here before, or were about to be asked.
         self.next = self._from(max(1, self.first))
-        # Sum of acceptance rates; None if they are unknown.
         names = ensemble.rule.facts.stat_names
-        self._accepted = 0.0 if "acceptance_rate" in names else None
+        self._rate = names.index("acceptance_rate") if "acceptance_rate" in names else None
+        self._accepted, self._n_rated = 0.0, 0
         given = names, len(ensemble), self.target.constant, lambda: self._so_far(counters).r_hat
         self.columns = Columns(*given) if verbose else None
 
@@ -44,17 +46,18 @@ class Watch:
         """Count the transitions and draws of a segment."""
         with self._lock:
             self.counters.add(segment)
-        if self._accepted is not None:
-            self._accepted += float(segment.stats[:, :, 1].sum())
+        if self._rate is not None:
+            rates = segment.stats[:, :, self._rate]
+            known = ~np.isnan(rates)  # no transition to a draw could be refused where it is NaN
+            self._accepted += float(rates[known].sum())
+            self._n_rated += int(known.sum())
         if self.columns is not None:
             self.columns.add(segment.stats)
 
     @property
     def acceptance(self) -> float | None:
-        """Mean acceptance rate of the draws; None if it is unknown."""
-        if self._accepted is None or not self.made:
-            return None
-        return self._accepted / (self.made * self._n_chains)
+        """Mean acceptance rate of the draws that have one; None if none has."""
+        return self._accepted / self._n_rated if self._n_rated else None
 
     def _from(self, n_draws: int) -> int:
         """Return the first number of draws, from this one on, at which all rules are asked."""
