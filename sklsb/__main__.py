@@ -8,10 +8,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sklsb
 from sklsb import exceptions
+
+if TYPE_CHECKING:
+    from sklsb.samplers._run.base import BaseSampler
 
 # Exit codes, besides 2 of argparse.
 DONE, FAILED, DOUBTFUL, INTERRUPTED = 0, 1, 3, 130
@@ -189,7 +192,7 @@ def _sample(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _check_same(args: argparse.Namespace, sampler: Any, known: Any) -> None:
+def _check_same(args: argparse.Namespace, sampler: "BaseSampler", known: Any) -> None:
     """Refuse to resume a run that had other options."""
     options = {
         "--sampler": (type(_sampler(args)).__name__, type(sampler).__name__),

@@ -45,11 +45,14 @@ def _strengths(target: Target) -> dict[tuple[int, int], float]:
 
     The largest deviation of log p from a sum of two terms, one for each of the pair; negative
     where they prefer to differ. The parents in a conditional table are no pairs; pairs are a parent
-    and its child where that is known, else in the order of sites.
+    and its child where that is known, else in the order of sites. 1 if only a graph is known.
     """
+    if target.log_factors is None:
+        ends = (part.tolist() for part in sp.triu(target.graph, 1).nonzero())
+        return dict.fromkeys(zip(*ends, strict=True), 1.0)
     found: dict[tuple[int, int], float] = {}
     children = target.offers.children or ()
-    for f, (scope, table) in enumerate(target.log_factors or ()):
+    for f, (scope, table) in enumerate(target.log_factors):
         sums = [np.exp(table).sum(axis=axis) for axis in range(table.ndim)]
         # Parents are not coupled by the table of their child.
         child = [axis for axis, total in enumerate(sums) if np.allclose(total, 1.0)][-1:]
@@ -111,6 +114,21 @@ def _shown(target: Target, names: Any, p: Any, state: Any) -> Ints:
     for i, name in enumerate(target.names):
         shown[i] = chosen.get(name, shown[i])
     return shown
+
+
+def _probabilities(target: Target, marginals: xr.Dataset | Marginals) -> Array:
+    """Return the probabilities of a target's values, (n_sites, n_values)."""
+    if isinstance(marginals, Marginals):
+        marginals = marginals.to_dataset()
+    _check_are_marginals(marginals)
+    p = np.asarray(marginals["p"])
+    if p.shape != (*target.shape, len(target.values)):
+        raise ValueError(
+            f"marginals has p of shape {p.shape}; give marginals of this target, of shape "
+            f"{(*target.shape, len(target.values))}."
+        )
+    check_same_names(marginals, target, "marginals")
+    return p.reshape(target.n_sites, -1)
 
 
 def graph(
@@ -188,9 +206,6 @@ def graph(
     from matplotlib.cm import ScalarMappable
 
     strength = _strengths(target)
-    if target.log_factors is None:
-        ends = (part.tolist() for part in sp.triu(target.graph, 1).nonzero())
-        strength = dict.fromkeys(zip(*ends, strict=True), 1.0)
     made = nx.DiGraph() if target.offers.children else nx.Graph()
     made.add_nodes_from(range(target.n_sites))
     made.add_edges_from(strength)
@@ -224,17 +239,7 @@ def graph(
         )
     shade: Any = ["white"] * target.n_sites
     if marginals is not None:
-        if isinstance(marginals, Marginals):
-            marginals = marginals.to_dataset()
-        _check_are_marginals(marginals)
-        p = np.asarray(marginals["p"])
-        if p.shape != (*target.shape, len(target.values)):
-            raise ValueError(
-                f"marginals has p of shape {p.shape}; give marginals of this target, of shape "
-                f"{(*target.shape, len(target.values))}."
-            )
-        check_same_names(marginals, target, "marginals")
-        p = p.reshape(target.n_sites, -1)
+        p = _probabilities(target, marginals)
         last = _shown(target, values, p, state)
         shown = p[np.arange(target.n_sites), last]
         value = [values[i][k] for i, k in enumerate(last)]

@@ -36,7 +36,7 @@ from sklsb.targets._listing import states
 from sklsb.trials.candidates import ROBUST, Candidate, Visited
 from sklsb.trials.draws import draw
 from sklsb.trials.pilot import STARVED, compare, expected_sizes, neglectful, starved
-from sklsb.trials.race import FEWEST_DRAWS, Doubt, Outcome, _shrunk, places
+from sklsb.trials.race import FEWEST_IN_A_ROUND, Doubt, Outcome, _shrunk, places
 from sklsb.trials.times import Series, integrated_times, time_of, window
 
 pytestmark = [
@@ -382,18 +382,18 @@ def test_too_small_a_budget_is_not_spent():
         return BalancedEnsemble(target, x, [np.random.default_rng([k, c]) for c in range(2)])
 
     cost = 4 * 2 * new_ensemble(0).step_cost
-    for n in (0, 1, FEWEST_DRAWS - 1):
+    for n in (0, 1, FEWEST_IN_A_ROUND - 1):
         outcome, spent = compare(FIXED_RULES, new_ensemble, n * cost)
         assert np.isnan(outcome.ess_per_step).all()
         assert np.isnan(outcome.ess_per_work).all()
         assert (outcome.transitions == 0).all()
         assert outcome.best == "barker"
         assert spent <= n * cost
-    outcome, spent = compare(FIXED_RULES, new_ensemble, 5 * FEWEST_DRAWS * cost)
+    outcome, spent = compare(FIXED_RULES, new_ensemble, 5 * FEWEST_IN_A_ROUND * cost)
     assert np.isfinite(outcome.ess_per_step).all()
-    assert (outcome.transitions >= FEWEST_DRAWS).all()
+    assert (outcome.transitions >= FEWEST_IN_A_ROUND).all()
     assert spent == (outcome.transitions.sum() + 4 * 16) * 2 * 4
-    assert spent <= 5 * FEWEST_DRAWS * cost
+    assert spent <= 5 * FEWEST_IN_A_ROUND * cost
 
 
 def test_the_race_ends_when_it_is_settled():
@@ -628,7 +628,7 @@ def test_candidates_are_the_learned_and_the_fixed_ones(lattice, objective):
     shares = {"ess_per_step", "ess_per_work", "lp_ess_per_step", "acceptance_rate"}
     counts = {"transitions", "n_flips"}
     assert set(data) == {*shares, *counts, "in_last_round", "ess_error", "work_error"}
-    assert (data["transitions"] >= FEWEST_DRAWS).all()
+    assert (data["transitions"] >= FEWEST_IN_A_ROUND).all()
     for name in shares:
         assert np.isfinite(data[name]).all()
         assert (data[name] <= 1.001).all()

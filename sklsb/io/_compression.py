@@ -23,7 +23,7 @@ _FORMATS: dict[bytes, tuple[str, Callable[[], Any] | None]] = {
 }
 
 
-class DamagedError(ValueError):
+class CompressionError(ValueError):
     """Compressed data that cannot be read."""
 
 
@@ -37,19 +37,21 @@ def without_suffix(name: str) -> str:
 def unpack(data: bytes) -> Iterator[bytes]:
     """Yield the pieces of what the bytes of a file hold, decompressed if they are compressed.
 
-    What a decompressor raises becomes a `DamagedError`.
+    What a decompressor raises becomes a `CompressionError`.
     """
     for magic, (name, make) in _FORMATS.items():
         if not data.startswith(magic):
             continue
         if name in _UNREAD:
-            raise DamagedError(f"it is compressed by {name}; decompress it, or use gzip.")
+            raise CompressionError(f"it is compressed by {name}; decompress it, or use gzip.")
         try:
             yield from _only_member(data) if make is None else _streams(data, make)
-        except (DamagedError, ImportError, MemoryError):
+        except (CompressionError, ImportError, MemoryError):
             raise
         except Exception as error:  # each decompressor has errors of its own
-            raise DamagedError(f"the {name} data are damaged from here on ({error}).") from error
+            raise CompressionError(
+                f"the {name} data are damaged from here on ({error})."
+            ) from error
         return
     yield data
 
@@ -78,12 +80,12 @@ def _only_member(data: bytes) -> Iterator[bytes]:
         every = archive.namelist()
         names = [n for n in every if not n.endswith("/") and not n.startswith("__MACOSX/")]
         if len(names) != 1:
-            raise DamagedError(
+            raise CompressionError(
                 f"the zip archive holds {len(names)} files ({', '.join(names[:5])}); it must hold "
                 "one. Extract the file you mean."
             )
         if archive.getinfo(names[0]).flag_bits & 1:
-            raise DamagedError(f"{names[0]} in the zip archive is encrypted; extract it.")
+            raise CompressionError(f"{names[0]} in the zip archive is encrypted; extract it.")
         with archive.open(names[0]) as file:
             while piece := file.read(_CHUNK):
                 yield piece

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sklsb._system.arrays import Array
-from sklsb.io._compression import DamagedError, unpack
+from sklsb.io._compression import CompressionError, unpack
 
 PathLike = str | os.PathLike[str]
 _BOM = b"\xef\xbb\xbf"
@@ -88,7 +88,7 @@ class Tokens:
         parts: list[bytes] = []
         try:
             parts.extend(unpack(data))
-        except DamagedError as error:
+        except CompressionError as error:
             self.data = b"".join(parts).removeprefix(_BOM)
             raise self.wrong_at(len(self.data), str(error)) from error
         return b"".join(parts).removeprefix(_BOM)

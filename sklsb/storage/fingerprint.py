@@ -117,7 +117,7 @@ def fingerprint(target: Target, states: States) -> dict[str, Any]:
         "class": type(target).__qualname__,
         "named": repr(target)[:200],
         "shape": target.shape,
-        "digest": digest_of(_parameters(target)),
+        "digest": digest_of_value(_parameters(target)),
         "x": x,
         "log_prob": target.log_prob(x),
     }
@@ -128,7 +128,7 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     name = f"this is {repr(target)[:200]}; it was {known['named']}"
     if type(target).__qualname__ != known["class"] or target.shape != known["shape"]:
         return name
-    if digest_of(_parameters(target)) != known["digest"]:
+    if digest_of_value(_parameters(target)) != known["digest"]:
         return f"{name}, with other parameters"
     now, then = target.log_prob(known["x"]), known["log_prob"]
     k = where_different(target, known["x"], now, then)
@@ -137,7 +137,7 @@ def difference(target: Target, known: dict[str, Any]) -> str:
     return ""
 
 
-def digest_of(value: Any) -> str:
+def digest_of_value(value: Any) -> str:
     """Return a checksum of a value; of a function, only of the values it closes over."""
     digest = hashlib.blake2b(digest_size=16)
     _walk(digest, value)

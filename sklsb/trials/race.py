@@ -29,7 +29,7 @@ _LITTLE, _ALIKE, _BATCHES = 0.08, 1.1, 4
 _KEPT = 2
 # Pieces of a run in a round; after each it is seen what transitions cost.
 _PIECES = 4
-FEWEST_DRAWS = 48
+FEWEST_IN_A_ROUND = 48
 # Standard errors of the difference at which a candidate is dropped, and at which one is the best.
 _DROPPED, _SETTLED = 3.0, 2.0
 # Logarithms of ratios: below one the race ends, beyond the other nobody is robust.
@@ -112,7 +112,7 @@ class Racer:
 
     trial = TRIAL  # transitions that measure the cost of one
     every = 1  # transitions between the first draws
-    fewest_draws = FEWEST_DRAWS  # of a round
+    fewest_draws = FEWEST_IN_A_ROUND  # of a round
     piece = 1  # fewest draws between two looks at the budget
 
     def __init__(self, ensemble: LearnableEnsemble, rule: Rule, sites: Ints):

@@ -16,7 +16,7 @@ from sklsb.exceptions import StoreError
 from sklsb.samplers._run.run import Run, exclusive
 from sklsb.storage.checkpoint import Checkpoint
 from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
-from sklsb.storage.fingerprint import difference, digest_of, fingerprint
+from sklsb.storage.fingerprint import difference, digest_of_value, fingerprint
 from sklsb.storage.stores import Store
 from sklsb.targets.base import States, Target
 from sklsb.trials.starts import Starts
@@ -64,7 +64,7 @@ def packed_sampler(sampler: "Saving", **more: Any) -> bytes:
 def _told(value: Any) -> tuple[str, str]:
     """Return what tells a parameter from others: its text, and a checksum of arrays."""
     values = np.asarray(value) if hasattr(value, "__array__") else value
-    return re.sub(r" at 0x\w+", "", repr(value)), digest_of(values)
+    return re.sub(r" at 0x\w+", "", repr(value)), digest_of_value(values)
 
 
 def look_at(algorithm: Any, initial_states: Any) -> "Saving | None":
