@@ -2,12 +2,12 @@
 
 import ast
 import importlib
-import os
-import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+from processes import run_forked
 
 HERE = Path(__file__).resolve().parent.parent
 BENCHMARKS = [*(HERE / "benchmarks").rglob("*.py")]
@@ -18,30 +18,29 @@ def names(paths):
     return [path.relative_to(HERE).as_posix() for path in paths]
 
 
+def import_each(folder, scripts):
+    warnings.simplefilter("default")
+    sys.path.insert(0, str(folder))
+    sys.path.append(str(HERE))  # after the package, which may be installed elsewhere
+    for name in scripts:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            if missing.name.split(".")[0] == "sklsb":
+                raise
+            print(name, "needs", missing.name)
+        else:
+            print(name)
+
+
 @pytest.mark.skipif(not BENCHMARKS, reason="this distribution has no benchmarks")
-def test_every_benchmark_can_be_imported():
+def test_every_benchmark_can_be_imported(tmp_path):
     """In one process; what needs a package that is not installed says so."""
-    code = """
-import importlib, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-sys.path.append(sys.argv[2])  # after the package, which may be installed elsewhere
-for path in sys.argv[3:]:
-    try:
-        importlib.import_module(path)
-    except ModuleNotFoundError as missing:
-        assert missing.name.split(".")[0] != "sklsb", (path, missing)
-        print(f"{path} needs {missing.name}")
-    except Exception as error:
-        raise SystemExit(f"{path}: {error!r}")
-"""
     folder = HERE / "benchmarks"
     scripts = [path.stem for path in folder.glob("*.py")]
-    parts = [f"benchmarks.paper.{path.stem}" for path in (folder / "paper").glob("[!_]*.py")]
-    command = [sys.executable, "-c", code, str(folder), str(HERE), *scripts, *parts]
-    environment = os.environ | {"MPLBACKEND": "Agg"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    scripts += [f"benchmarks.paper.{path.stem}" for path in (folder / "paper").glob("[!_]*.py")]
+    printed = run_forked(lambda _: import_each(folder, scripts), tmp_path)
+    assert [line.split()[0] for line in printed.splitlines()] == scripts
 
 
 @pytest.mark.skipif(not EXAMPLES, reason="this distribution has no examples")
