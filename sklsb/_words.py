@@ -5,7 +5,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sklsb._system.warn import is_inside
@@ -74,6 +74,12 @@ _WORDS = [(row.split("<-")[0].strip(), row.split("<-")[1].split()) for row in _R
 
 def _ours(word: str) -> list[str]:
     return [ours for ours, theirs in _WORDS if word in theirs]
+
+
+def few(names: Sequence[Any], most: int = 5) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:

@@ -911,10 +911,10 @@ def test_blocks_that_cannot_be_summed_out():
         DiscreteStep(method="lsb", model=regression()).with_nuts()
     with pm.Model() as counts:
         pm.Normal("mu", pm.Poisson("k", 3.0), 1.0)
-        pm.Poisson("m", 3.0, shape=4)
+        pm.Poisson("m", 3.0, shape=6)
     step, k = (
         DiscreteStep(model=counts),
-        r"k, m\[0\], m\[1\] and 2 more: their bounds are not known",
+        r"k, m\[0\], m\[1\], m\[2\], m\[3\] and 2 more: their bounds are not known",
     )
     with pytest.raises(
         ValueError, match=rf"(?s)with at most 16 values each .*\n{k}\. In any case pm.NUTS"

@@ -156,7 +156,7 @@ MUTANTS = {
         ".",
     ),
     "elements that are made as the first one is": Mutant(
-        "pymc/alike.py",
+        "pymc/numbers.py",
         "np.broadcast_to(i, shape).ravel()[one]",
         "np.broadcast_to(i, shape).ravel()[0 * one]",
         check_places,

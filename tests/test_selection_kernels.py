@@ -52,7 +52,7 @@ class Given:
         else:
             prior = Prior(kind, 9.0, 0.7, Inclusion((1.0, 2.0)))
             Z = sparse.csc_array(X) if thin else X
-            args = self.groups, np.array([4]), prior, False
+            args = self.groups, np.array([4]), prior, False, range(5)
             self.problem = linear_problem(Z, y, np.ones(14), *args)
             self.columns = self.problem.columns
             F = np.column_stack([np.ones(14), X[:, 4]])

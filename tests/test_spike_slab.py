@@ -378,7 +378,7 @@ def check_full_table(monkeypatch):
     X, y = data(p=7)
     nothing, units = np.empty(0, dtype=np.int64), [np.array([j]) for j in range(7)]
     prior = Prior("g", 40.0, 1.0, Inclusion((1.0, 1.0)))
-    problem = linear_problem(X, y, np.ones(40), units, nothing, prior, True)
+    problem = linear_problem(X, y, np.ones(40), units, nothing, prior, True, range(7))
     chain = Chain(problem, np.random.default_rng(0), nothing)
     for _ in range(60):
         chain.sweep(Plan(nothing, 0, 3.0, 1, Rates(1.0, 0.3, 1.0, 0.0)))
@@ -509,7 +509,7 @@ def test_pairs_among_many_columns(monkeypatch):
     units, nothing = [np.array([j]) for j in range(1500)], np.empty(0, dtype=np.int64)
     prior = Prior("g", 100.0, 1.0, Inclusion((1.0, 1.0)))
     for made in (X, sparse.csc_array(X)):
-        problem = linear_problem(made, y, np.ones(100), units, nothing, prior, True)
+        problem = linear_problem(made, y, np.ones(100), units, nothing, prior, True, range(1500))
         for work in (4e9, 0.0):
             monkeypatch.setattr(starts, "_PAIR_WORK", work)
             assert starts.models_with_pairs(problem, nothing)[0].tolist() == [3, 1400]

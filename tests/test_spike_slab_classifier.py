@@ -583,7 +583,7 @@ def test_wrong_parameters_are_refused(parameters, message):
             (X, np.array(["ill", "well", "dead"])[np.arange(20) % 3]),
             "Only binary .* multiclass: y has 3 labels, 'dead', 'ill', 'well'. .* y == 'dead'",
         ),
-        ((X, np.arange(20) % 10), "10 labels, 0, 1, 2, 3, 4, .... Compare one"),
+        ((X, np.arange(20) % 10), "10 labels, 0, 1, 2, 3, 4 and 5 more. Compare one"),
         ((X, ["ill"] * 10 + ["well"] * 9 + [None]), r"y lacks a value \(None or NaN\) in row 19;"),
         ((X, pd.Series([1.0, np.nan] * 10)), r"y lacks a value \(None or NaN\) in row 1;"),
         ((Y, X), r"X has one dimension and y has shape \(20, 3\): .*; call fit\(X, y\)"),

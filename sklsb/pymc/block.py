@@ -48,23 +48,17 @@ class Compiled:
 
 
 class Block:
-    """Sites, their bounds, and the outputs: numbers that add up to log p but for a constant.
+    """Sites, their bounds, and the outputs: numbers that add up to log p but for a constant."""
 
-    Attributes
-    ----------
-    n_sites : int
-    low, high : ndarray of int, shape (n_sites,)
-        Lowest and highest values, +-2**52 where there is none or it varies; `bounds` has those.
-    degree : ndarray of int
-        The degree of each output as a polynomial of the sites, or a large number.
-    shapes : list of tuple of int
-        Of the terms, whose elements are the outputs.
-    others : list of variables
-        The arrays of log p that no site enters.
-    vague : bool
-        Whether operations that are not known had to be probed, or checks of parameters could
-        betray more than their own elements.
-    """
+    n_sites: int
+    low: Ints  # lowest and highest values, +-2**52 where there is none or it varies: see `bounds`
+    high: Ints
+    degree: Ints  # of each output as a polynomial of the sites, or a large number
+    shapes: list[tuple[int, ...]]  # of the terms, whose elements are the outputs
+    others: list[Any]  # the arrays of log p that no site enters
+    # Whether operations that are not known had to be probed, or checks of parameters could betray
+    # more than their own elements.
+    vague: bool
 
     def __init__(self, model: Any, rvs: Sequence[Any], point: Point | None = None):
         self.model, self._rvs = model, list(rvs)
@@ -92,7 +86,7 @@ class Block:
         self.unknown, self.degree = sorted(reader.unknown), reader.degree
         self.shapes = reader.shapes
         self.vague = reader.doubtful or bool(reader.vague.any())
-        limits, self.low, self.high = self._limits(self._rvs, sites, self.model.value_vars, point)
+        limits, self.low, self.high = self._limits(sites, point)
         if self.parts != before:
             self._compile(limits)
         if reader.vague.any() and self.n_sites * _N_PROBES <= _MOST_PROBES:
@@ -100,10 +94,7 @@ class Block:
 
     def _compile(self, limits: Sequence[Any]) -> None:
         flat = pt.lvector("sites")
-        as_sites = {
-            value: value.type.filter_variable(flat[here].reshape(shape).astype(dtype))
-            for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
-        }
+        as_sites = self._in_place(flat)
         output = pt.concatenate([t.ravel().astype("float64") for t in self._terms])
         used = set(graph_inputs([output, *limits]))
         others = [v for v in self.model.value_vars if v in used and v not in as_sites]
@@ -116,10 +107,19 @@ class Block:
         self.__dict__.pop("total", None)
         self.__dict__.pop("names", None)
 
-    def _limits(self, rvs: Any, sites: Any, inputs: Any, point: Point) -> Any:
+    def _split(self, x: Any) -> list[Any]:
+        """Return the values of the variables of the block, from those of the sites."""
+        return [x[here].reshape(shape).astype(dtype) for _, here, shape, dtype in self.parts]
+
+    def _in_place(self, x: Any) -> dict[Any, Any]:
+        """Return parts of the sites, a graph or an array, for the variables of the block."""
+        both = zip(self._values, self._split(x), strict=True)
+        return {value: value.type.filter_variable(part) for value, part in both}
+
+    def _limits(self, sites: Any, point: Point) -> Any:
         """Return a graph of the bounds, if some vary, and those that do not."""
-        lines = []
-        for rv, of in zip(rvs, sites.values(), strict=True):
+        lines, inputs = [], self.model.value_vars
+        for rv, of in zip(self._rvs, sites.values(), strict=True):
             for end, far in zip(ends(rv) or (None, None), (-FAR, FAR), strict=True):
                 given = pt.as_tensor(far if end is None else end).astype("int64")
                 lines.append(pt.broadcast_to(given, of.shape).ravel())
@@ -155,10 +155,8 @@ class Block:
 
     def put(self, x: Ints, point: Point) -> dict[str, Any]:
         """Return a point with other values of the sites."""
-        new = {
-            name: x[here].reshape(shape).astype(dtype) for name, here, shape, dtype in self.parts
-        }
-        return {**point, **new}
+        names = [name for name, *_ in self.parts]
+        return {**point, **dict(zip(names, self._split(x), strict=True))}
 
     def bounds(self, x: Ints, given: Given) -> tuple[Ints, Ints]:
         """Return the lowest and highest values of all sites, at a state."""
@@ -169,11 +167,7 @@ class Block:
 
     def terms_at(self, x: Ints) -> list[Any]:
         """Return graphs of the terms with fixed sites."""
-        fixed = {
-            value: value.type.filter_variable(pt.constant(x[here].reshape(shape).astype(dtype)))
-            for value, (_, here, shape, dtype) in zip(self._values, self.parts, strict=True)
-        }
-        return list(clone_replace(self._terms, fixed))
+        return list(clone_replace(self._terms, self._in_place(x)))
 
     def compiled(self, graph: Any) -> Compiled:
         """Return a function of all other variables."""

@@ -18,14 +18,16 @@ from pymc.logprob.utils import CheckParameterValue, local_remove_check_parameter
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar import basic as scalar
 from pytensor.tensor import basic, elemwise, extra_ops, math, subtensor
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -34,7 +36,7 @@ from pytensor.xtensor.basic import TensorFromXTensor
 from pytensor.xtensor.type import XTensorType
 from scipy.sparse import csr_array, eye_array, vstack
 
-from sklsb._system.arrays import Ints
+from sklsb._system.arrays import Bools, Ints
 
 # So many values of an index that is not known, or products of a matrix, are looked at one by one.
 _MOST_PLACES, _MOST_PRODUCTS = 256, 1 << 22
@@ -88,6 +90,16 @@ def evaluated(outputs: Sequence[Any], inputs: Sequence[Any], point: Any) -> list
     with np.errstate(all="ignore"):
         found: list[Any] = evaluate(*(point[v.name] for v in inputs))
     return found
+
+
+def frozen(outputs: Sequence[Any]) -> list[Any]:
+    """Return variables with the present data as constants."""
+    data = {
+        given: given.type.make_constant(given.get_value())
+        for given in graph_inputs(outputs)
+        if isinstance(given, SharedVariable) and not isinstance(given.type, RandomType)
+    }
+    return list(clone_replace(outputs, data))
 
 
 def pieces(
@@ -229,48 +241,29 @@ def _joined(parts: Sequence[Sees | None], shapes: Sequence[tuple[int, ...]]) -> 
 
 def _merged(parts: Sequence[Sees], out: tuple[int, ...]) -> Sees:
     """Return what elements see that are made of elements of all arrays, broadcast."""
-    a, *others = parts
-    one = np.broadcast_to(a.of, out)
-    if not others:
-        return Sees(one, a.sets)
-    b, *others = others
-    other = np.broadcast_to(b.of, out)
-    if a.sets is not b.sets or not np.array_equal(one, other):
-        n = b.sets.shape[0]
-        pairs, of = np.unique(one * n + other, return_inverse=True)
-        a = Sees(of.reshape(out), a.sets[pairs // n] + b.sets[pairs % n])
-    return _merged([a, *others], out)
+    a = Sees(np.broadcast_to(parts[0].of, out), parts[0].sets)
+    for b in parts[1:]:
+        other, n = np.broadcast_to(b.of, out), b.sets.shape[0]
+        if a.sets is not b.sets or not np.array_equal(a.of, other):
+            pairs, of = np.unique(a.of * n + other, return_inverse=True)
+            a = Sees(of.reshape(out), a.sets[pairs // n] + b.sets[pairs % n])
+    return a
 
 
 class Reader:
     """Reads a graph forward from the block.
 
-    Parameters
-    ----------
-    outputs : list of variables
-        What `pieces` returned.
-    sites : dict of variable: ndarray of int
-        The site of each element of the variables of the block.
-    inputs : list of variables
-        All value variables of the model.
-    point : dict
-        Their values, by name. Shapes are taken there.
-
-    Attributes
-    ----------
-    shapes : list of tuple of int
-        Of the outputs.
-    sees : Sees
-        Of all elements of the outputs, flat; equal sets have one integer.
-    vague : ndarray of bool
-        Which of these elements went through an operation that is not known.
-    doubtful : bool
-        Whether parameters that see sites are checked, so that a wrong one betrays the others.
-    degree : ndarray of int
-        The degree of these elements as polynomials of the sites, or a large number.
-    unknown : set of str
-        The names of these operations.
+    ``outputs`` are those of `pieces`, ``sites`` has the site of each element of the variables of
+    the block, ``inputs`` are all value variables of the model; shapes are taken at ``point``.
     """
+
+    shapes: list[tuple[int, ...]]  # of the outputs
+    sees: Sees  # all elements of the outputs, flat; equal sets have one integer
+    vague: Bools  # which of these elements went through an operation that is not known
+    degree: Ints  # of these elements as polynomials of the sites, or a large number
+    unknown: set[str]  # names of operations
+    # Whether parameters that see sites are checked, so that a wrong one betrays the others.
+    doubtful: bool
 
     def __init__(self, outputs: Any, sites: dict[Any, Ints], inputs: Any, point: Any):
         n = sum(of.size for of in sites.values())
@@ -278,7 +271,7 @@ class Reader:
         self._found = {v: Sees(of, every) for v, of in sites.items()}
         self._none = csr_array((1, n), dtype=bool)
         self._degree = dict.fromkeys(sites, 1)
-        self.unknown, self.doubtful, vague = set[str](), False, set[Any]()
+        self.unknown, self.doubtful, vague = set(), False, set[Any]()
         enters, (varies, sized) = dependents(outputs, sites)[0], dependents(outputs, inputs)
         nodes = [node for node in toposort(outputs) if not enters.isdisjoint(node.outputs)]
         self._evaluate(nodes, outputs, varies, inputs, point)
@@ -495,14 +488,11 @@ def _index(op: Any, values: Sequence[Any]) -> Any:
 
 def distinct(s: Sees) -> Sees:
     """Return the same with one integer for equal sets."""
-    sets, known, first = s.sets, dict[bytes, int](), list[int]()
+    sets, known, new = s.sets, dict[bytes, int](), list[int]()
     sets.sort_indices()
     used, of = np.unique(s.of, return_inverse=True)
-    new = np.empty(used.size, np.int64)
-    for j, i in enumerate(used.tolist()):
+    for i in used.tolist():
         key = sets.indices[sets.indptr[i] : sets.indptr[i + 1]].tobytes()
-        if key not in known:
-            known[key] = len(first)
-            first.append(i)
-        new[j] = known[key]
-    return Sees(new[of.ravel()], sets[first])
+        new.append(known.setdefault(key, len(known)))
+    first = used[np.unique(new, return_index=True)[1]]
+    return Sees(np.array(new, np.int64)[of.ravel()], sets[first])

@@ -25,31 +25,16 @@ _NONE = np.zeros(1, np.int64)
 
 
 class Move(ABC):
-    """A way to draw sites.
-
-    Attributes
-    ----------
-    name : str
-    sites : ndarray of int
-    n_colours, n_evaluations : int
-        Of a step.
-    every : int
-        Steps from one of its turns to the next.
-    exact : bool
-        Whether draws are right whatever outputs see.
-    learns : bool
-        Whether a step may change what was learned: while tuning only.
-    learned : ndarray, empty if nothing is
-    """
+    """A way to draw sites."""
 
     name: str
     sites: Ints
     n_colours = 1
-    n_evaluations: int
-    every = 1
-    exact = False
-    learns = True
-    learned: Array = np.zeros(0)
+    n_evaluations: int  # of a step
+    every = 1  # steps from one of its turns to the next
+    exact = False  # whether draws are right whatever outputs see
+    learns = True  # whether a step may change what was learned: while tuning only
+    learned: Array = np.zeros(0)  # empty if nothing is
 
     @abstractmethod
     def draw(self, x: Ints, given: Given, rng: np.random.Generator, check: bool) -> Ints:

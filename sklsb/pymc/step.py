@@ -15,7 +15,7 @@ from pymc.util import get_random_generator, get_value_vars_from_user_vars
 
 from sklsb._system.arrays import Ints
 from sklsb._system.warn import warn
-from sklsb._words import worded
+from sklsb._words import few, worded
 from sklsb.exact import elimination_cost
 from sklsb.exceptions import FrozenSitesWarning, SamplerWarning
 from sklsb.pymc.block import MOST_VALUES, SLICED, Block
@@ -204,11 +204,8 @@ class DiscreteStep(BlockedStep):
         self.rng = get_random_generator(rng)
         rvs = [model.values_to_rvs[v] for v in self.vars]
         self._block = Block(model, rvs, initial_point)
-        self._joined = list[Ints]()
-        self._still = np.ones(self._block.n_sites, bool)  # sites that never changed
-        self._never: Any = None  # values that the sum of `with_nuts` leaves out
-        self._whole: Whole | None = None  # the same block, drawn beside that sum
-        self._arrange()
+        self._whole: Whole | None = None  # the same block, drawn beside the sum of `with_nuts`
+        self._renew()
 
     @property
     def structure_(self) -> Structure:
@@ -345,7 +342,7 @@ class DiscreteStep(BlockedStep):
             wrong = sites[self._never[(x - block.low)[sites], np.arange(sites.size)]]
             if wrong.size:
                 raise ValueError(
-                    f"{_few([block.names[i] for i in wrong])} took values that "
+                    f"{few([block.names[i] for i in wrong])} took values that "
                     "were impossible when with_nuts was called, so that draws of NUTS are wrong. "
                     "Give with_nuts an initial_point where they are possible."
                 )
@@ -388,9 +385,10 @@ class DiscreteStep(BlockedStep):
     # ----------------------------------------------------------------- what is drawn how
 
     def _renew(self) -> None:
-        """Forget what was found with other data."""
-        self._joined, self._never = [], None
-        self._still = np.ones(self._block.n_sites, bool)
+        """Begin without what was found with other data."""
+        self._joined = list[Ints]()
+        self._never = None  # or the values that the sum of `with_nuts` leaves out
+        self._still = np.ones(self._block.n_sites, bool)  # sites that never changed
         self._arrange()
 
     def _arrange(self) -> None:
@@ -460,7 +458,7 @@ class DiscreteStep(BlockedStep):
         for name in of:
             (summed if fit(*summed, name) else rest).append(name)
         far = [block.names[i] for i in np.flatnonzero(k >= FAR // 2)]
-        said = f"{_few(far)}: their bounds are not known. " if far else ""
+        said = f"{few(far)}: their bounds are not known. " if far else ""
         if summed:
             said += f"Alone would fit: {', '.join(filter(fit, of))}. Write step=[DiscreteStep(["
             other = f", DiscreteStep([{', '.join(rest)}])" if rest else ""
@@ -476,11 +474,11 @@ class DiscreteStep(BlockedStep):
         self.learned = learned
         if self._never is not None:
             raise ValueError(
-                f"{_few(names)} depend on each other in a way that did not show before, so that "
+                f"{few(names)} depend on each other in a way that did not show before, so that "
                 "the sum for NUTS is wrong. Give pm.NUTS and DiscreteStep as two steps."
             )
         warn(
-            f"{_few(names)} depend on each other in a way that did not show before; this is heeded "
+            f"{few(names)} depend on each other in a way that did not show before; this is heeded "
             "from now on. What was drawn before may be wrong: use the draws from here, or "
             "make the step where the dependence shows (initial_point).",
             SamplerWarning,
@@ -503,16 +501,12 @@ class DiscreteStep(BlockedStep):
                 held.append(block.names[i])
         if held:
             warn(
-                f"{_few(held)} could not change alone in {self.n_steps} steps: values of several "
+                f"{few(held)} could not change alone in {self.n_steps} steps: values of several "
                 "sites determine each other. Write one as a deterministic function of the others, "
                 'or soften the relation; method="elimination" draws them together where '
                 "they form chains or trees.",
                 FrozenSitesWarning,
             )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _block(model: Any, given: Any) -> list[Any]:

@@ -62,30 +62,17 @@ if hasattr(log_sums, "py_func"):  # compiled
 class Messages:
     """Messages of elimination; those made of the same parts in the same way are one.
 
-    Parameters
-    ----------
-    block : Block
-    sites : ndarray of int
-        Those with several values.
-    states : ndarray of int, shape (n_states, block.n_sites)
-        All joint values of sites that an output sees are in one of these, or left out.
-    fixed : bool
-        Whether the data are those of now.
-    never : ndarray of bool, shape (n_values, sites.size), optional
-        Which values of the sites are left out.
-
-    Attributes
-    ----------
-    vector : variable
-        The numbers that messages are made of.
-    arrays : list of ndarray of int
-        What `log_sums` takes: parts, where each term starts, and the first of each message, the
-        last of which is the sum over all values.
-    way_back : list of ndarray of int
-        What `go_back` takes first.
-    value : ndarray of int
-        What each term says of its variable.
+    ``sites`` are those with several values. All joint values of sites that an output sees are in
+    one of ``states``, (n_states, block.n_sites), or left out: ``never``, (n_values, sites.size).
+    Data are those of now if ``fixed``.
     """
+
+    vector: Any  # the graph of the numbers that messages are made of
+    # What `log_sums` takes: parts, where each term starts, and the first of each message, the last
+    # of which is the sum over all values.
+    arrays: list[Ints]
+    way_back: list[Ints]  # what `go_back` takes first
+    value: Ints  # what each term says of its variable
 
     def __init__(self, block: Block, sites: Ints, states: Ints, fixed: bool, never: Any = None):
         numbers, k = Numbers(block, states, fixed), (block.high - block.low + 1)[sites]
@@ -164,8 +151,6 @@ class Messages:
 class Whole(Move):
     """All sites at once, from numbers of which one call makes all."""
 
-    n_colours = 1
-
     def __init__(self, block: Block, way: Colours | Elimination):
         self.block, self.sites, self._way, self.name = block, way.sites, way, way.name
         self.states, self.n_evaluations = way.states, way.n_evaluations
@@ -196,8 +181,7 @@ def log_sum(
 ) -> ValueGradFunction:
     """Compile log p, with sites summed out, and its gradient with respect to some variables.
 
-    Parameters are those of `Messages`, and the point at which shapes are taken, and the values of
-    other variables.
+    Shapes, and the values of other variables, are taken at ``point``; for the rest see `Messages`.
     """
     messages = Messages(block, sites, states, True, never)
     total = LogSum()(messages.vector, *map(pt.constant, messages.arrays))[0][0]

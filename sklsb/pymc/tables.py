@@ -33,18 +33,12 @@ class Tables:
     """Tables of the outputs that see few sites, filled for all sets of some colours at once.
 
     ``rows`` selects sets of ``block.sets``; None selects all.
-
-    Attributes
-    ----------
-    n_values : ndarray of int
-        Of the sites.
-    shapes : list of (tuple of int, tuple of int)
-        The sites of each table, as positions among the sites, and its shape.
-    starts : ndarray of int
-        Where each table starts in the array of all entries.
-    states : list of ndarray
-        Values of the sites, less the lowest ones, at which log p is taken.
     """
+
+    n_values: Ints  # of the sites
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]]  # places of its sites, shape, by table
+    starts: Ints  # where each table starts in the array of all entries
+    states: list[Ints]  # values of the sites, less the lowest ones, at which log p is taken
 
     def __init__(
         self, block: Block, sites: Ints, colours: Sequence[Ints], rows: Ints | None = None

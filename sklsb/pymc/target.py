@@ -92,9 +92,7 @@ class PyMCTarget(_OfModel, FunctionTarget):
         self._log_p = log_p  # the function of PyTensor, which can be pickled
         self._variables = tuple(variables)
         n_states, names, state_names = _values_and_names(variables)
-        super().__init__(self.function, len(names), n_states, names=names)
-        if state_names is not None:
-            self.state_names = state_names
+        super().__init__(self.function, len(names), n_states, names=names, state_names=state_names)
 
     @cached_property
     def function(self) -> Any:  # type: ignore[override]
@@ -199,6 +197,8 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> Any:
         import pymc as pm
         import pytensor.tensor as pt
         from pytensor.graph.replace import clone_replace
+
+        from sklsb.pymc.graph import frozen
     except ImportError as error:
         raise ImportError(f"from_pymc {NEEDS_PYMC}") from error
 
@@ -215,7 +215,7 @@ def from_pymc(model: Any, *, bounds: Mapping[str, Any] | None = None) -> Any:
         values[value] = value.type.filter_variable(part.astype(value.dtype))
         variables.append(v)
         first += v.lowest.size
-    log_p = clone_replace([_frozen(model.logp())], values)[0].astype("float64")
+    log_p = clone_replace(frozen([model.logp()]), values)[0].astype("float64")
     factors = _factors(model, variables, start, [flat], log_p)
     if factors is not None:
         return PyMCNetwork(factors, variables)
@@ -281,21 +281,6 @@ def _check(model: Any, bounds: Any) -> None:
         raise ValueError(f"bounds names {unknown[0]!r}; the free variables are {names}.")
 
 
-def _frozen(variable: Any) -> Any:
-    """Return a variable of PyTensor with the present data as constants."""
-    from pytensor.compile.sharedvalue import SharedVariable
-    from pytensor.graph.replace import clone_replace
-    from pytensor.graph.traversal import graph_inputs
-    from pytensor.tensor.random.type import RandomType
-
-    data = {
-        given: given.type.make_constant(given.get_value())
-        for given in graph_inputs([variable])
-        if isinstance(given, SharedVariable) and not isinstance(given.type, RandomType)
-    }
-    return clone_replace([variable], data)[0]
-
-
 def _variable(model: Any, rv: Any, shape: tuple[int, ...], bounds: Any) -> _Variable:
     """Describe a free variable; ``bounds`` are given by the user, or None."""
     dims, labels = dims_and_labels(model, rv, shape)
@@ -325,10 +310,12 @@ def _support(rv: Any) -> tuple[Any, Any]:
     from pymc.pytensorf import constant_fold
     from pytensor.tensor import as_tensor
 
+    from sklsb.pymc.graph import frozen
+
     name, given = kind(rv), ends(rv)
     if given is not None and None not in given:
         try:
-            return constant_fold([_frozen(as_tensor(end).astype("int64")) for end in given])
+            return constant_fold(frozen([as_tensor(end).astype("int64") for end in given]))
         except NotConstantValueError:
             name += ", with parameters that depend on variables"
     name = "of pymc.dims" if name == "X" else name

@@ -19,7 +19,7 @@ from sklsb._kernels.selection import state as places
 from sklsb._system.arrays import Array, Bools, Ints
 from sklsb._system.progress import Progress
 from sklsb._system.warn import warn
-from sklsb._words import Worded
+from sklsb._words import Worded, few
 from sklsb.diagnostics.draws import to_inference_data
 from sklsb.exceptions import (
     InterruptedWarning,
@@ -357,10 +357,9 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
             columns = problem.free[tops[own]]
             any_in = float((np.diff(self._drawn()[:, columns].tocsr().indptr) > 0).mean())
             if any_in > max(0.5, share[tops[own]].max() + _MORE):
-                names = ", ".join(repr(self._names()[j]) for j in columns[:5])
-                more = f" and {columns.size - 5} more" if columns.size > 5 else ""
+                names = few([repr(self._names()[j]) for j in columns])
                 warn(
-                    f"columns {names}{more} of X are nearly equal (correlations of {_SAME:g} or "
+                    f"columns {names} of X are nearly equal (correlations of {_SAME:g} or "
                     f"more), so they share a probability: it is {any_in:.2f} that at least one is "
                     "in the model. Leave all but one out.",
                     ModelWarning,

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from sklsb._system.arrays import Array, Ints
 from sklsb._system.warn import warn
+from sklsb._words import few
 from sklsb.exceptions import ModelWarning
 from sklsb.samplers._run.checks import check_count
 from sklsb.selection.base import BaseSpikeSlab
@@ -244,9 +245,8 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             if x[second].min() >= x[first].max() or x[first].min() >= x[second].max():
                 found.append(repr(names[j]))
         if found:
-            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
             warn(
-                f"classes are separated by column {', '.join(found[:5])}{more}: but for ties, all "
+                f"classes are separated by column {few(found)}: but for ties, all "
                 "rows of one class have larger values than all of the other. Data put no bound on "
                 f"such a coefficient; its size comes from slab_sd={self.slab_sd:g}. Leave out what "
                 "is known only after the class (a leak), and join rare categories.",
@@ -282,10 +282,10 @@ class SpikeSlabClassifier(ClassifierMixin, BaseSpikeSlab):
             return successes, trials
         check_classification_targets(y)
         if (kind := type_of_target(y, input_name="y")) != "binary":
-            shown = ", ".join(map(repr, (labels := np.unique(y).tolist())[:5]))
+            labels = np.unique(y).tolist()
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is {kind}: y has "
-                f"{len(labels)} labels, {shown}{', ...' * (len(labels) > 5)}. Compare one with the "
+                f"{len(labels)} labels, {few([*map(repr, labels)])}. Compare one with the "
                 f"others, as in y == {labels[0]!r}, or leave rows out."
             )
         self.classes_, codes = np.unique(y, return_inverse=True)

@@ -104,7 +104,6 @@ def logistic_problem(
     ridge = np.append(np.full(p, slab_sd**-2.0), 0.0)
     first = np.concatenate([[0], np.cumsum(np.append(widths, np.ones(n_always, dtype=np.int64)))])
     most_columns, artificial = most_included(first, int(widths.sum()))
-    most = min(n_free, most_columns)
     log_odds = np.zeros(n_free + n_always)
     log_odds[:n_free] = logit(inclusion.chance) - widths * np.log(slab_sd)
     posterior = Posterior(
@@ -113,7 +112,7 @@ def logistic_problem(
         ridge=ridge,
         first=first,
         log_odds=log_odds,
-        size_term=inclusion.by_size(n_free, most),
+        size_term=inclusion.by_size(n_free, min(n_free, most_columns)),
         cdf=ndtr(np.arange(40 * CDF_STEPS) / CDF_STEPS),
         gaussian=True,
         n_always=n_always,
@@ -128,10 +127,8 @@ def logistic_problem(
         posterior=posterior,
         given=given,
         scale=scale,
-        most=most,
         most_columns=most_columns + n_always,
         artificial=artificial,
-        n_data=n,
         n_rows=float(rows.n_trials.sum()),
         rows=rows,
         whole=whole,

@@ -15,6 +15,7 @@ from sklsb._kernels.selection.columns import DenseColumns, SparseColumns
 from sklsb._kernels.selection.state import CDF_STEPS, Posterior
 from sklsb._system.arrays import Array, Ints
 from sklsb._system.memory import check_fits
+from sklsb._words import few
 
 # Most columns of X; most included columns.
 MOST_COLUMNS, MOST_INCLUDED = 10**6, 256
@@ -75,17 +76,17 @@ class Problem(ABC):
     posterior: Posterior
     given: Ints  # number in X of each column to choose from, then of others
     scale: Array  # of each of these; a coefficient of X is this times that of the kernels
-    most: int  # included units, without those of every model
     most_columns: int  # included columns
     artificial: bool  # whether `most` is a limit of memory, not of the model
-    n_data: int  # rows of the columns
     n_rows: float  # sum of their weights, or trials
     score: Array  # products of the columns with the response, constants taken off
     lengths: Array  # of the columns of `part` to choose from
     leverage: Array  # of the rows, if no column to choose from is included
 
     def __post_init__(self) -> None:
-        first = self.posterior.first
+        first, self.n_data = self.posterior.first, self.leverage.size
+        # Most included units, without those of every model.
+        self.most = self.posterior.size_term.size - 2
         # Of the kernels, in all; then columns or groups to choose from.
         self.n_columns, self.n_units = int(first[-1]), first.size - 1
         self.n_free = self.n_units - self.posterior.n_always
@@ -192,13 +193,12 @@ def linear_problem(
     always: Ints,
     prior: Prior,
     standardize: bool,
-    names: Sequence[Any] | None = None,
+    names: Sequence[Any],
 ) -> LinearProblem:
     """Return the problem of a regression; X is dense or CSC, groups are columns by unit.
 
-    Errors name columns by ``names``, or else by their numbers.
+    Errors name columns by ``names``.
     """
-    names = range(X.shape[1]) if names is None else names
     given, n_rows, root = np.concatenate(groups), float(weight.sum()), np.sqrt(weight)
     basis = _basis(X, always, root, names)
     df = n_rows - basis.shape[1]
@@ -230,9 +230,8 @@ def linear_problem(
     first = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
     allowed = _told_apart(first, n_rows, basis.shape[1]) if prior.kind == "g" else given.size
     most_columns, artificial = most_included(first, allowed)
-    most = min(len(groups), most_columns)
-    posterior = _posterior(prior, first, z, square, df, most)
-    return LinearProblem(
+    posterior = _posterior(prior, first, z, square, df, min(len(groups), most_columns))
+    problem = LinearProblem(
         columns=columns,
         posterior=posterior,
         given=given,
@@ -244,14 +243,14 @@ def linear_problem(
         weight=weight,
         response=response,
         basis=basis,
-        most=most,
         most_columns=most_columns,
         artificial=artificial,
-        n_data=len(root),
         score=z,
         lengths=np.sqrt(posterior.square - posterior.ridge),
         leverage=np.square(basis).sum(axis=1),
     )
+    _refuse_collinear_groups(problem, names)
+    return problem
 
 
 def _response(y: Array, root: Array, basis: Array) -> tuple[Array, float]:
@@ -351,7 +350,7 @@ class _Scaling(NamedTuple):
         """Refuse columns of whose sum of squares nothing is left."""
         bad = given[left <= _NOTHING_LEFT * before]
         if bad.size:
-            shown = ", ".join(repr(self.names[j]) for j in bad[:5]) + " and others" * (bad.size > 5)
+            shown = few([repr(self.names[j]) for j in bad])
             one = bad.size == 1
             columns, are, them = ("column", "is", "it") if one else ("columns", "are", "them")
             why = "constant"
@@ -426,7 +425,7 @@ def _sparse_columns(
     return made, scale, square, np.asarray(chosen.T @ how.response)
 
 
-def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
+def _refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> None:
     """Refuse groups that, under the prior "g", no model could have."""
     first, least = problem.posterior.first, problem.posterior.least
     for unit in np.flatnonzero(np.diff(first) > 1) if least > 0.0 else ():
@@ -436,10 +435,9 @@ def refuse_collinear_groups(problem: LinearProblem, names: Sequence[Any]) -> Non
         value, vector = np.linalg.eigh(x.T @ x)
         # The largest 1 / (1 - R^2) of a column given the others.
         if value[0] <= 0.0 or (np.square(vector) @ (1.0 / value)).max() * least >= 1.0:
-            shown = ", ".join(repr(names[j]) for j in problem.given[columns[:5]])
-            more = ", ..." if columns.size > 5 else ""
+            shown = few([repr(names[j]) for j in problem.given[columns]])
             raise ValueError(
-                f"groups puts columns {shown}{more} together, which are collinear: with the prior "
+                f"groups puts columns {shown} together, which are collinear: with the prior "
                 '"g" no model could have them. Leave one of them out (of dummy columns, one '
                 'level), or use prior="independent".'
             )

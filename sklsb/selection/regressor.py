@@ -19,13 +19,7 @@ from sklsb.samplers._run.checks import check_count
 from sklsb.selection.base import BaseSpikeSlab, Model
 from sklsb.selection.chains import Chain
 from sklsb.selection.moments import Flat, Given, flat_part, given_model, linear_moments
-from sklsb.selection.problem import (
-    LinearProblem,
-    Prior,
-    as_dense,
-    linear_problem,
-    refuse_collinear_groups,
-)
+from sklsb.selection.problem import LinearProblem, Prior, as_dense, linear_problem
 from sklsb.selection.search import Search
 from sklsb.targets._checks import positive, warn_if_classes
 
@@ -225,7 +219,6 @@ class SpikeSlabRegressor(RegressorMixin, BaseSpikeSlab):
         problem = linear_problem(
             X, y, weight, groups, always, prior, bool(self.standardize), self._names()
         )
-        refuse_collinear_groups(problem, self._names())
         warn_if_classes(y)
         search = self._run(problem, Chain, power)
         self._summarise(search, problem, flat_part(X, y, problem))

@@ -1,6 +1,5 @@
 """Rows of a classification: equal rows are one row with several trials."""
 
-import numbers
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,18 +28,16 @@ def distinct_rows(X: Any, n_successes: Array, n_trials: Ints) -> Rows:
     if sparse.issparse(X):
         X = X.tocsr().sorted_indices()
         X.eliminate_zeros()
-        keys = [
+        parts = [
             X.indices[a:b].astype(np.int64).tobytes() + X.data[a:b].tobytes()
             for a, b in pairwise(X.indptr)
         ]
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
-        fresh = np.array([i == 0 or keys[order[i]] != keys[order[i - 1]] for i in range(len(keys))])
+        keys: Any = np.array(parts, dtype=object)
     else:
         X = np.ascontiguousarray(X) + 0.0  # -0 is 0
-        bits = X.view(np.dtype((np.void, X.shape[1] * X.itemsize)))[:, 0]
-        order = np.argsort(bits, kind="stable")
-        fresh = np.concatenate([[True], bits[order][1:] != bits[order][:-1]])
-    first = np.flatnonzero(fresh)
+        keys = X.view(np.dtype((np.void, X.shape[1] * X.itemsize)))[:, 0]
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.append(True, keys[order][1:] != keys[order][:-1]))
     X = X[order[first]]
     totals = (np.add.reduceat(counts[order], first) for counts in (n_successes, n_trials))
     return Rows(X, *totals)
@@ -48,9 +45,8 @@ def distinct_rows(X: Any, n_successes: Array, n_trials: Ints) -> Rows:
 
 def counts_of(sample_weight: Any, n: int) -> Ints:
     """Return weights of n rows as counts, or raise."""
-    if sample_weight is None or isinstance(sample_weight, numbers.Real):
-        sample_weight = np.full(n, 1 if sample_weight is None else sample_weight)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = np.asarray(1 if sample_weight is None else sample_weight, dtype=np.float64)
+    weights = np.full(n, weights) if weights.ndim == 0 else weights
     if weights.shape != (n,):
         raise ValueError(
             f"sample_weight has shape {weights.shape}; it must have one number for each of the {n} "
