@@ -75,7 +75,8 @@ def _check_factors(target: Target, x: States, log_p: Array) -> None:
     factors = target.log_factors
     if factors is None:
         return
-    terms = np.array([np.zeros(len(x)), *terms_at(target, x)])
+    terms = np.array([np.broadcast_to(term, len(x)) for term in terms_at(target, x)])
+    terms = terms.reshape(-1, len(x))  # also if there are none
     gate = EPS * (len(factors) + 16) * np.abs(terms).sum(axis=0)
     expect_near(terms.sum(axis=0), log_p, gate, "the sum of log_factors against log_prob")
 
