@@ -25,12 +25,11 @@ from sklsb.targets.base import States, Target
 from sklsb.testing._expect import (
     EPS,
     Array,
-    cancelled,
     expect,
     expect_equal,
     expect_near,
     log_probabilities,
-    size,
+    magnitudes,
 )
 from sklsb.testing._probe import Probe, check_caches, kept
 
@@ -210,7 +209,7 @@ def check_step(sampler: Any, target: Target) -> None:
         found = production_matrix(sampler, target, shift)
         # Weights are exp(log g - offset): with a large offset their logarithms round at its size.
         gate = 8 * EPS * max(1, target.n_sites) * (8 if fast else 1 + abs(shift))
-        gate += cancelled(target)
+        gate += np.sum(target.rounding)
         if fast:  # proposals are as exact as first-order ratios, the chain is in any case
             gate *= FastProbe(sampler, target, exact.states(target)[:1]).precision / EPS
             p = np.exp(log_probabilities(target))
@@ -240,7 +239,7 @@ def n_terms(sampler: Any, target: Target) -> int:
 def check_matrix(sampler: Any, target: Target) -> None:
     """Rows sum to 1, detailed balance in logarithms and absolutely, stationarity."""
     matrix, log_p = exact.transition_matrix(sampler, target), log_probabilities(target)
-    largest, more = 1 + size(log_p).max(), cancelled(target)
+    largest, more = 1 + magnitudes(log_p).max(), np.sum(target.rounding)
     rows = sum_gate(n_terms(sampler, target))
     expect_near(matrix.sum(axis=1), 1.0, rows, "rows of the transition matrix must sum to 1")
     with np.errstate(invalid="ignore"):

@@ -412,8 +412,8 @@ MUTANTS = {
     ),
     "the highest value of a variable left out": Mutant(
         "pymc/target.py",
-        "return (high - low + 1).tolist(), names",
-        "return (high - low).tolist(), names",
+        "    high = np.concatenate([v.highest.ravel() for v in variables])",
+        "    high = np.concatenate([v.highest.ravel() - 1 for v in variables])",
         check_pymc,
         "ends included",
     ),

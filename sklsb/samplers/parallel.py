@@ -30,7 +30,7 @@ from sklsb.samplers._run.run import Run, exclusive
 from sklsb.samplers._run.saving import packed_sampler
 from sklsb.samplers._run.watch import Watch
 from sklsb.samplers.auto import AutoSampler
-from sklsb.storage.codec import DamagedError, digest_of
+from sklsb.storage.codec import digest_of
 from sklsb.storage.parts import Parts
 from sklsb.storage.stores import needs_zarr, open_draws
 
@@ -277,10 +277,7 @@ def _divided(
         # Without the target, which workers check: rounding of log p differs between machines.
         "sampler": digest_of(template.packed()),
     }
-    try:
-        parts = Parts.begin(folder, settings, ends)
-    except DamagedError as error:
-        raise StoreError(f"{folder} cannot be used: {error}.") from error
+    parts = Parts.begin(folder, settings, ends)
     changed = [name for name, value in settings.items() if parts.settings.get(name) != value]
     if changed:
         raise StoreError(

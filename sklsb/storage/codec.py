@@ -19,6 +19,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from sklsb.exceptions import StoreError
+
 _VERSION, _DIGEST = "2", 32  # of the format; bytes of a checksum
 _MAGIC = f"sklsb {_VERSION}\n".encode()
 _HEAD = len(_MAGIC) + _DIGEST
@@ -199,7 +201,7 @@ class _Decoder:
                 return self._object(*inside)
         k = len(self._seen)
         self._seen.append(None)  # its place comes before its parts
-        self._seen[k] = _MADE_FROM[kind](self(inside))
+        self._seen[k] = _made_from(kind, self(inside))
         return self._seen[k]
 
     def _array(self, begin: int, dtype: str, shape: list[int]) -> NDArray[Any]:
@@ -218,39 +220,26 @@ class _Decoder:
         return made
 
 
-def _seeds(parts: list[Any]) -> np.random.SeedSequence:
-    entropy, key, size, n_spawned = parts
-    return np.random.SeedSequence(
-        entropy, spawn_key=key, pool_size=size, n_children_spawned=n_spawned
-    )
-
-
-def _generator(parts: list[Any]) -> np.random.Generator:
-    name, seeds, state = parts
-    if name not in _BIT_GENERATORS:
-        raise DamagedError(f"it names the generator {name!r}")
-    bits = getattr(np.random, name)(seeds)
-    bits.state = state
-    return np.random.Generator(bits)
-
-
-def _legacy(state: dict[str, Any]) -> np.random.RandomState:
-    made = np.random.RandomState()
-    made.set_state(state)
-    return made
-
-
-def _dataset(parts: list[Any]) -> xr.Dataset:
-    variables, coords, attrs = parts
-    return xr.Dataset(variables, attrs=attrs).set_coords(coords)
-
-
-_MADE_FROM: dict[str, Callable[[Any], Any]] = {
-    "seeds": _seeds,
-    "generator": _generator,
-    "legacy": _legacy,
-    "dataset": _dataset,
-}
+def _made_from(kind: str, parts: Any) -> Any:
+    """Return what is neither plain nor of this package."""
+    match kind, parts:
+        case "seeds", (entropy, key, size, n):
+            return np.random.SeedSequence(
+                entropy, spawn_key=key, pool_size=size, n_children_spawned=n
+            )
+        case "generator", (name, seeds, state):
+            if name not in _BIT_GENERATORS:
+                raise DamagedError(f"it names the generator {name!r}")
+            bits = getattr(np.random, name)(seeds)
+            bits.state = state
+            return np.random.Generator(bits)
+        case "legacy", state:
+            made = np.random.RandomState()
+            made.set_state(state)
+            return made
+        case "dataset", (variables, coords, attrs):
+            return xr.Dataset(variables, attrs=attrs).set_coords(coords)
+    raise KeyError(kind)
 
 
 def packed(value: Any, known: dict[str, Any] | None = None) -> bytes:
@@ -286,6 +275,19 @@ def unpacked(data: bytes, known: dict[str, Any] | None = None) -> Any:
     (length,) = struct.unpack_from("<Q", body)
     tree = json.loads(bytes(body[8 : 8 + length]))
     return _Decoder(body[8 + length :], known or {})(tree)
+
+
+def damaged(path: Path, why: object) -> StoreError:
+    """Return the error for a file whose content is not what was written."""
+    return StoreError(f"{path} is damaged: {why}.")
+
+
+def read_file(path: Path, by: Callable[[bytes], Any]) -> Any:
+    """Read a file that never changes, by `unpacked` or `check`."""
+    try:
+        return by(path.read_bytes())
+    except (OSError, DamagedError) as error:
+        raise damaged(path, error) from error
 
 
 def digest_of(data: bytes) -> str:

@@ -40,7 +40,7 @@ def where_different(target: Target, x: States, one: Array, other: Array) -> int 
     return None
 
 
-def _terms(target: Target, x: States) -> Iterator[Array]:
+def terms_at(target: Target, x: States) -> Iterator[Array]:
     """Yield the entries of the factors at states, one factor after another."""
     index = np.searchsorted(target.values, x)
     for scope, table in target.log_factors or ():
@@ -51,15 +51,16 @@ def _size_of_terms(target: Target, x: States) -> Array:
     """Return the sum of the absolute values of the terms of log p at states."""
     found = np.zeros(len(x))
     if target.offers.factors:
-        for term in _terms(target, x):
-            found += _finite(term)
+        for term in terms_at(target, x):
+            found += magnitudes(term)
     else:
         with np.errstate(invalid="ignore"):  # out of an impossible state
-            found += _finite(target.log_ratios(x)).sum(axis=-1)
+            found += magnitudes(target.log_ratios(x)).sum(axis=-1)
     return found
 
 
-def _finite(values: Array) -> Array:
+def magnitudes(values: Array) -> Array:
+    """Return absolute values, with 0 for infinite ones, which do not round."""
     return np.where(np.isfinite(values), np.abs(values), 0.0)
 
 
@@ -75,7 +76,7 @@ def checked(ensemble: Any) -> tuple[States, Array]:
     wanted = target.log_prob(x)
     _compare(target, x, found, wanted, "its kernels say")
     if ensemble.uses_factors and not target.offers.own_factors:
-        total = sum(_terms(target, x), np.zeros(len(x)))
+        total = sum(terms_at(target, x), np.zeros(len(x)))
         _compare(target, x, total, wanted, "the sum of its log_factors is")
     return x, found
 

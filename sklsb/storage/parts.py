@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from sklsb.storage.codec import DamagedError, packed, unpacked, write_file
+from sklsb.exceptions import StoreError
+from sklsb.storage.codec import packed, read_file, unpacked, write_file
 
 _MANIFEST = "chains"
 
@@ -28,7 +29,9 @@ class Parts(NamedTuple):
         if found is not None:
             return found
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DamagedError("it exists, and has not what sample_chains wrote")
+            raise StoreError(
+                f"{folder} cannot be used: it exists, and has not what sample_chains wrote."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / _MANIFEST, packed({"settings": settings, "ends": ends}))
         return cls(folder, settings, ends)
@@ -39,7 +42,7 @@ class Parts(NamedTuple):
         place = folder / _MANIFEST
         if not place.is_file():
             return None
-        found = unpacked(place.read_bytes())
+        found = read_file(place, unpacked)
         return cls(folder, found["settings"], found["ends"])
 
     @property

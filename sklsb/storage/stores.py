@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,16 @@ from numpy.typing import NDArray
 from sklsb._system.warn import warn
 from sklsb.diagnostics.draws import OF_DRAWS
 from sklsb.exceptions import StoreError, StoreWarning
-from sklsb.storage.codec import DamagedError, check, digest_of, packed, unpacked, write_file
+from sklsb.storage.codec import (
+    DamagedError,
+    check,
+    damaged,
+    digest_of,
+    packed,
+    read_file,
+    unpacked,
+    write_file,
+)
 from sklsb.storage.parts import Parts, joined
 
 PathLike = str | os.PathLike[str]
@@ -112,9 +120,9 @@ class Variable:
             self._made[self._key] = Buffer.from_bytes(path.read_bytes())
             self.buffer[:] = self._array[...]
         except FileNotFoundError as error:
-            raise _damaged(path, "it is missing") from error
+            raise damaged(path, "it is missing") from error
         except (OSError, RuntimeError, ValueError) as error:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, error) from error
 
 
 class Store:
@@ -181,7 +189,7 @@ class Store:
         lock = _locked(path)
         try:
             found = _last_checkpoint(path)
-            coords = _read(path / "sklsb" / "coords", unpacked)
+            coords = read_file(path / "sklsb" / "coords", unpacked)
             made = cls(path, found["settings"], found["attrs"], coords)
             made.n_draws, made.sequence = found["n_draws"], found["sequence"]
             made.wanted = found["wanted"]
@@ -207,9 +215,9 @@ class Store:
     def sampler(self) -> bytes:
         """Return the bytes of the sampler as it was when the run began."""
         path = self.path / "sklsb" / "sampler"
-        data: bytes = _read(path, check)
+        data: bytes = read_file(path, check)
         if digest_of(data) != self.settings["sampler"]:
-            raise _damaged(path, "it is of another run than the checkpoints")
+            raise damaged(path, "it is of another run than the checkpoints")
         return data
 
     # ----------------------------------------------------------------- write
@@ -273,21 +281,9 @@ class Store:
                 write_file(place, data, sync=False)  # the file of the group is what counts
 
 
-def _read(path: Path, by: Callable[[bytes], Any]) -> Any:
-    """Read a file that never changes."""
-    try:
-        return by(path.read_bytes())
-    except (OSError, DamagedError) as error:
-        raise _damaged(path, str(error)) from error
-
-
 def _checksum(root: dict[str, Any]) -> int:
     data = json.dumps(root, sort_keys=True).encode()
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def _damaged(path: Path, why: str) -> StoreError:
-    return StoreError(f"{path} is damaged: {why}.")
 
 
 def _locked(path: Path) -> Any:
@@ -335,9 +331,9 @@ def _read_root(path: Path) -> dict[str, Any]:
         root: dict[str, Any] = json.loads(place.read_bytes())
         wanted = root["attributes"]["sklsb"].pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(place, "it is not what was written") from error
+        raise damaged(place, "it is not what was written") from error
     if _checksum(root) != wanted:
-        raise _damaged(place, "its contents do not have the checksum that was written with them")
+        raise damaged(place, "its contents do not have the checksum that was written with them")
     return root
 
 
@@ -389,10 +385,7 @@ def open_stats(path: PathLike) -> xr.Dataset:
 
 def _open_all(path: Path) -> xr.Dataset:
     """Open a store, or a folder of several."""
-    try:
-        parts = Parts.of(path)
-    except DamagedError as error:
-        raise _damaged(path, str(error)) from error
+    parts = Parts.of(path)
     if parts is None:
         return _open(path)
     missing = [place.name for place in parts.paths if not place.is_dir()]
@@ -413,7 +406,7 @@ def _open(path: Path) -> xr.Dataset:
         for k in range(-(-n // chunk)):  # where one is missing, Zarr would give its fill value
             place = path / name / f"c.0.{k}{rest}"
             if not place.is_file():
-                raise _damaged(place, "it is missing")
+                raise damaged(place, "it is missing")
     data = xr.open_dataset(
         path, engine="zarr", chunks=None, cache=False, decode_cf=False, consolidated=True
     )

@@ -42,14 +42,13 @@ class Cells:
     def of(self, start: int, numbers: Array) -> NDArray[np.intp]:
         """Return the boxes from one state that contain some numbers."""
         mine = np.flatnonzero(self.start == start)
-        parts = np.array_split(numbers, 1 + (len(numbers) * mine.size >> 24))
-        return np.concatenate([self._among(mine, part) for part in parts])
-
-    def _among(self, mine: NDArray[np.intp], numbers: Array) -> NDArray[np.intp]:
-        inside = np.ones((len(numbers), mine.size), dtype=np.bool_)
-        for u, low, high in zip(numbers.T, self.low[mine].T, self.high[mine].T, strict=True):
-            inside &= (low <= u[:, None]) & (u[:, None] < high)
-        return mine[inside.argmax(axis=1)]
+        found = []
+        for part in np.array_split(numbers, 1 + (len(numbers) * mine.size >> 24)):
+            inside = np.ones((len(part), mine.size), dtype=np.bool_)
+            for u, low, high in zip(part.T, self.low[mine].T, self.high[mine].T, strict=True):
+                inside &= (low <= u[:, None]) & (u[:, None] < high)
+            found.append(mine[inside.argmax(axis=1)])
+        return np.concatenate(found)
 
 
 class Outcomes:

@@ -8,6 +8,7 @@ from scipy.stats import chi2
 
 from sklsb import exact
 from sklsb._system.arrays import Array
+from sklsb.storage.fingerprint import magnitudes
 from sklsb.targets.base import Target
 
 EPS = float(np.finfo(np.float64).eps)
@@ -39,20 +40,13 @@ def expect_equal(found: Any, expected: Any, what: str) -> None:
     expect_near(found, expected, 0.0, what)
 
 
-def size(log_values: Array) -> Array:
-    """Return absolute values, with 0 for minus infinity, which does not round."""
-    return np.where(np.isneginf(log_values), 0.0, np.abs(log_values))
-
-
-def cancelled(target: Target) -> float:
-    """Return the rounding error that the target declares, over all log-ratios."""
-    return float(np.sum(target.rounding))
-
-
 def rounding(target: Target, log_p: Array, ratios: Array) -> float:
-    """Return a gate for log p, in proportion to the terms that it may be a sum of."""
-    largest = float((size(log_p) + size(ratios).sum(axis=-1)).max(initial=0.0))
-    return 64 * EPS * largest + cancelled(target)
+    """Return a gate for log p, in proportion to the terms that it may be a sum of.
+
+    Beyond that, the rounding error that the target declares, over all log-ratios.
+    """
+    largest = float((magnitudes(log_p) + magnitudes(ratios).sum(axis=-1)).max(initial=0.0))
+    return 64 * EPS * largest + float(np.sum(target.rounding))
 
 
 def log_probabilities(target: Target) -> Array:

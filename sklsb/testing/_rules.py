@@ -14,7 +14,6 @@ from sklsb.targets.base import States, Target
 from sklsb.testing._cells import Outcomes, matrix_by_bisection
 from sklsb.testing._expect import (
     EPS,
-    cancelled,
     chance_of_counts,
     expect,
     expect_equal,
@@ -62,14 +61,15 @@ def measured_matrix(
         If outcomes are still overlooked after eight rounds.
     """
     rule, x = rule_of(rule, target), exact.states(target)
-    outcomes = outcomes_of(rule, target, x, n_continuations)
+    outcomes = outcomes_of(rule, target, n_continuations)
     possible, name = target.log_prob(x) > -np.inf, type(rule).__name__
     return matrix_by_bisection(outcomes, possible, name, _MOST_ROUNDS)
 
 
-def outcomes_of(rule: Rule, target: Target, x: States, n_continuations: int = 48) -> Outcomes:
-    """Return where the compiled step of a rule leads."""
-    return Outcomes(RuleProbe(target, rule).step, x, rule.facts.n_uniforms, n_continuations)
+def outcomes_of(rule: Rule, target: Target, n_continuations: int) -> Outcomes:
+    """Return where the compiled step of a rule leads, from all states."""
+    step, n_uniforms = RuleProbe(target, rule).step, rule.facts.n_uniforms
+    return Outcomes(step, exact.states(target), n_uniforms, n_continuations)
 
 
 def check_rule(
@@ -111,7 +111,8 @@ def check_rule(
 def _check_matrix(rule: Rule, target: Target, found: Array) -> None:
     """Compare a measured matrix with the target, and with the formula of the rule if any."""
     possible = np.isfinite(log_probabilities(target))
-    gate = EPS * (8 * target.n_sites + 4 * len(found) * rule.facts.n_uniforms) + cancelled(target)
+    gate = EPS * (8 * target.n_sites + 4 * len(found) * rule.facts.n_uniforms)
+    gate += np.sum(target.rounding)
     expect_invariant(found, target, rule.facts.reversible, gate, "step")
     largest = found[np.ix_(possible, ~possible)].max(initial=0.0)
     expect(largest == 0.0, f"the step goes to impossible states, with probability {largest:g}.")
@@ -128,9 +129,9 @@ def _check_draws(rule: Rule, target: Target) -> None:
     """Compare many transitions from each state with the formula of a rule that seeds numbers."""
     expected = exact.transition_matrix(rule, target)
     log_p = log_probabilities(target)
-    gate = EPS * 64 * len(expected) + cancelled(target)
+    gate = EPS * 64 * len(expected) + np.sum(target.rounding)
     expect_invariant(expected, target, rule.facts.reversible, gate, "formula")
-    outcomes = outcomes_of(rule, target, exact.states(target), 0)
+    outcomes = outcomes_of(rule, target, 0)
     rng = np.random.default_rng(3)
     for start in np.flatnonzero(np.isfinite(log_p)):
         numbers = rng.random((_N_DRAWS, rule.facts.n_uniforms))

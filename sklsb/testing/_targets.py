@@ -10,20 +10,18 @@ from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._system.arrays import Array, Ints
 from sklsb.balancing.functions import Barker
 from sklsb.ensembles.compiled import Ensemble
+from sklsb.storage.fingerprint import magnitudes, terms_at
 from sklsb.targets.base import SYMMETRIES, States, Target
-from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding, size
+from sklsb.testing._expect import EPS, expect, expect_equal, expect_near, rounding
 from sklsb.testing._probe import Probe, check_caches, kept
 
 
 def _some_neighbours(target: Target, x: States, moves: Ints) -> States:
     """Return the states that moves lead to, shape (n_states, len(moves), n_sites)."""
-    site = target.offers.site_of_moves
-    rank = np.arange(site.size) - target.offers.first_moves[site]
     values = np.asarray(target.values, dtype=target.dtype)
+    after = target.offers.after_moves(np.searchsorted(values, x))[:, moves]
     result = np.repeat(x[:, None, :], moves.size, axis=1)
-    for column, m in enumerate(moves):
-        present = np.searchsorted(values, x[:, site[m]])
-        result[:, column, site[m]] = values[rank[m] + (rank[m] >= present)]
+    result[:, np.arange(moves.size), target.offers.site_of_moves[moves]] = values[after]
     return result
 
 
@@ -77,14 +75,10 @@ def _check_factors(target: Target, x: States, log_p: Array) -> None:
     factors = target.log_factors
     if factors is None:
         return
-    index = np.searchsorted(target.values, x)
-    total, terms = np.zeros(len(x)), np.zeros(len(x))
-    for scope, table in factors:
-        entries = table[tuple(index[:, i] for i in scope)]
-        total += entries
-        terms += np.abs(entries)
-    gate = EPS * (len(factors) + 16) * terms
-    expect_near(total, log_p, gate, "the sum of log_factors against log_prob")
+    terms = np.array([np.broadcast_to(term, len(x)) for term in terms_at(target, x)])
+    terms = terms.reshape(-1, len(x))  # also if there are none
+    gate = EPS * (len(factors) + 16) * np.abs(terms).sum(axis=0)
+    expect_near(terms.sum(axis=0), log_p, gate, "the sum of log_factors against log_prob")
 
 
 def _check_symmetry(target: Target, x: States, log_p: Array, gate: float) -> None:
@@ -154,16 +148,16 @@ def _check_compiled_target(target: Target, x: States, some: Ints, rng: np.random
     expect(probe.n_moves == n_moves, f"the view has {probe.n_moves} moves, not {n_moves}.")
     here = probe.walk(np.empty((n, 0), dtype=np.int64))[1]
     # Numbers below 1e-300 lose their digits.
-    scale = 64 * EPS * size(target.log_ratios(x)).max(axis=0, initial=0.0)
+    scale = 64 * EPS * magnitudes(target.log_ratios(x)).max(axis=0, initial=0.0)
     scale += target.rounding + 1e-300
     expect_near(here, target.log_ratios(x), scale, "log-ratios of the kernel against log_ratios")
-    for m in some:
+    neighbours = np.moveaxis(_some_neighbours(target, x, some), 1, 0)
+    for m, wanted in zip(some, neighbours, strict=True):
         probe.restore()
         listed = view.touched[view.touched_start[m] : view.touched_start[m + 1]].astype(int)
         expect(np.all(np.diff(listed) > 0), f"touched moves of move {m} are not sorted: {listed}")
         expect(m in listed, f"move {m} is missing from its own list of touched moves {listed}.")
         back, after = probe.walk(np.full((n, 1), m))
-        wanted = _some_neighbours(target, x, np.array([m]))[:, 0]
         expect_equal(probe.chains.x, wanted, f"states after move {m}")
         changed = np.flatnonzero((after != here).any(axis=0))
         missing = np.setdiff1d(changed, listed).tolist()
@@ -179,7 +173,7 @@ def _check_compiled_target(target: Target, x: States, some: Ints, rng: np.random
         probe.rebuild()
         expect_equal(cache, probe.chains.cache, "the cache after 100 moves against a rebuild")
         found = "log-ratios of the kernel against log_ratios, after 100 moves"
-        expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * size(ratios), found)
+        expect_near(ratios, target.log_ratios(now), scale + 64 * EPS * magnitudes(ratios), found)
         probe.ensemble.start(probe.rule)
         probe.ensemble.advance(rng.random((n, 200, 2)))
         check_caches(probe.ensemble, "after 200 transitions")

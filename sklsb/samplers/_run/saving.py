@@ -15,7 +15,7 @@ from sklsb import __version__
 from sklsb.exceptions import StoreError
 from sklsb.samplers._run.run import Run, exclusive
 from sklsb.storage.checkpoint import Checkpoint
-from sklsb.storage.codec import DamagedError, find_class, packed, unpacked, write_file
+from sklsb.storage.codec import DamagedError, damaged, find_class, packed, unpacked, write_file
 from sklsb.storage.fingerprint import difference, digest_of_value, fingerprint
 from sklsb.storage.stores import Store
 from sklsb.targets.base import States, Target
@@ -36,7 +36,7 @@ def _readable(path: Path, data: bytes) -> Iterator[None]:
     except StoreError:
         raise
     except DamagedError as error:
-        raise StoreError(f"{path} is damaged: {error}.") from error
+        raise damaged(path, error) from error
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
         version = unpacked(data).get("version", "of an unknown version")
         raise StoreError(
