@@ -120,7 +120,7 @@ def test_exact_draws_of_many_variables_are_refused_at_once(shape):
 @pytest.mark.slow
 def test_exchanges_of_a_million_ask_for_a_start():
     target = lattice((1000, 1000))
-    with pytest.raises(ValueError, match="give fit initial_states"):
+    with pytest.raises(ValueError, match=r"Decide by a start: fit\(target, initial_states=state\)"):
         SwapSampler().fit(target)
     start = np.where(np.arange(target.n_sites) % 2, 1, -1)
     sampler = SwapSampler(random_state=0).fit(target, initial_states=start)
