@@ -1,5 +1,6 @@
 """The enumerated transition matrices are what the theory says, to rounding."""
 
+import itertools
 import re
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklsb import (
     RBM,
     EliminationSampler,
     FunctionTarget,
+    GibbsSampler,
     Ising,
     LSBSampler,
     Potts,
@@ -25,6 +27,7 @@ from sklsb.diagnostics import expectation
 from sklsb.exact.enumeration import neighbours
 from sklsb.exact.matrices import log_transition_matrix
 from sklsb.exceptions import PeriodicChainWarning, PrecisionWarning
+from sklsb.trials.reference import find_reference
 
 EPS = np.finfo(float).eps
 
@@ -127,6 +130,27 @@ def test_small_targets_without_factors_are_enumerated(name):
     seen = np.bincount(index, minlength=p.size)
     assert not seen[p == 0.0].any()
     assert chisquare(seen[p > 0.0], 4000 * p[p > 0.0] / p.sum()).pvalue > 1e-4
+
+
+def test_observed_variables_do_not_count_among_the_states_that_are_enumerated():
+    """A function of 70 variables, of which 5 are free."""
+    weights = np.linspace(-1.0, 1.0, 70)
+    large = FunctionTarget(lambda x: (x * weights).sum(-1) + 0.5 * x[..., 0] * x[..., 69], 70)
+    with pytest.raises(TypeError, match="has more than the 16384 states that are enumerated"):
+        exact.log_partition(large)
+    target = large.condition({i: i % 2 for i in range(1, 66)})
+    free = [0, *range(66, 70)]
+    x = np.tile(np.arange(70) % 2, (32, 1))
+    x[:, free] = list(itertools.product([0, 1], repeat=5))
+    log_p = large.log_prob(x)
+    p = np.exp(log_p - np.logaddexp.reduce(log_p))
+    assert exact.log_partition(target) == pytest.approx(np.logaddexp.reduce(log_p), abs=1e-12)
+    np.testing.assert_allclose(exact.marginals(target)["p"][:, 1], p @ x, atol=1e-12)
+    # The exact answers beside chains take so many variables, too.
+    reference = find_reference(target, 1 << 20)
+    np.testing.assert_allclose(reference.p[:, 1], p @ x, atol=1e-12)
+    draws = GibbsSampler(random_state=0).fit(target).sample(100)["x"].values
+    assert (draws[:, :, 1:66] == np.arange(1, 66) % 2).all()
 
 
 @pytest.mark.parametrize(

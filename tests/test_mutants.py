@@ -1121,8 +1121,8 @@ MUTANTS = {
     ),
     "states enumerated from the last one on": Mutant(
         "targets/_precision.py",
-        "told_log_prob(target, states(target), likely=True)",
-        "told_log_prob(target, states(target)[::-1], likely=True)",
+        "listing[np.arange(int(listing.n))]",
+        "listing[np.arange(int(listing.n))[::-1]]",
         check_enumerated,
         ".",
     ),

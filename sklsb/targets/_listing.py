@@ -1,6 +1,7 @@
 """The states of a small target, in order."""
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -21,12 +22,15 @@ def count(target: Target) -> int:
     return n
 
 
+def _digits(index: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """Index of each variable's value in states by number, the last changing fastest; strides."""
+    stride = np.cumprod(np.append(sizes, 1)[:0:-1])[::-1].astype(np.int64)
+    return index[:, np.newaxis] // stride % sizes, stride
+
+
 def digits_of(target: Target) -> tuple[Ints, Ints]:
     """Index of each variable's value in each state, and the row stride of each variable."""
-    index = np.arange(count(target))[:, None]
-    k = target.cardinalities
-    stride = np.cumprod(np.append(k, 1)[:0:-1])[::-1].astype(np.int64)
-    return index // stride % k, stride
+    return _digits(np.arange(count(target)), target.cardinalities)
 
 
 def states(target: Target) -> States:
@@ -43,3 +47,27 @@ def states(target: Target) -> States:
         If there are more states.
     """
     return np.asarray(target.values, dtype=target.dtype)[digits_of(target)[0]]
+
+
+class Listing:
+    """States of a target by number: those with a possible value of each variable.
+
+    ``free`` are the variables with several possible values, of which all are listed, ``sizes`` how
+    many each has; ``n`` is the number of states, inf if it is very large.
+    """
+
+    def __init__(self, target: Target):
+        self.target, self.free = target, np.flatnonzero(target.n_possible > 1)
+        self.sizes = target.cardinalities[self.free]
+        with np.errstate(over="ignore"):
+            self.n = float(np.prod(self.sizes, dtype=float))
+
+    @cached_property
+    def one(self) -> States:
+        """A state with the only possible values of the other variables."""
+        return self.target.draw_state(np.random.default_rng(0))
+
+    def __getitem__(self, index: Ints) -> States:
+        values, x = np.asarray(self.target.values), np.tile(self.one, (index.size, 1))
+        x[:, self.free] = values[_digits(index, self.sizes)[0]]
+        return x

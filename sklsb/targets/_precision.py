@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklsb._system.arrays import Array
 from sklsb._system.warn import warn
 from sklsb.exceptions import PrecisionWarning
-from sklsb.targets._listing import MAX_STATES, states
+from sklsb.targets._listing import MAX_STATES, Listing
 from sklsb.targets.base import Target
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -40,11 +40,12 @@ def warn_if_lost(target: Target, size: float) -> None:
 def log_factors(target: Target) -> list[tuple[tuple[int, ...], Array]]:
     """Return the factors of a target, or one table of a small target that has none."""
     found = target.log_factors
-    if found is None and math.prod(target.cardinalities.tolist()) <= MAX_STATES:
-        sizes = target.cardinalities.tolist()
-        scope = tuple(i for i, k in enumerate(sizes) if k > 1)
-        log_p = told_log_prob(target, states(target), likely=True)
-        found = [(scope, log_p.reshape([sizes[i] for i in scope]))]
+    if found is None and (listing := Listing(target)).n <= MAX_STATES:
+        log_p = told_log_prob(target, listing[np.arange(int(listing.n))], likely=True)
+        found = [(tuple(listing.free.tolist()), log_p.reshape(listing.sizes))]
+        for i in np.flatnonzero(target.n_possible < 2).tolist():
+            kept = np.array(target.values[: target.cardinalities[i]]) == listing.one[i]
+            found.append(((i,), np.where(kept, 0.0, -np.inf)))
     if found is None:
         raise TypeError(
             f"{target!r:.200} is not made of factors, from which exact answers are computed, and "

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from sklsb._kernels.elimination.buckets import LINEAR
-from sklsb._system.arrays import Array, Ints
+from sklsb._system.arrays import Array
 from sklsb.diagnostics.batches import batch_errors, error_of, marginal_errors
 from sklsb.diagnostics.marginals import LEAST_OFF, MOST_ERRORS, marginal_arrays
 from sklsb.diagnostics.tally import Tally
@@ -19,6 +19,7 @@ from sklsb.ensembles.streams import Streams
 from sklsb.exact.elimination.cost import MAX_MEMORY
 from sklsb.exact.elimination.engine import DEFECT, Elimination, affordable
 from sklsb.exact.elimination.reduce import strike
+from sklsb.targets._listing import Listing
 from sklsb.targets._precision import MOST_ROUNDING, rounding_of
 from sklsb.targets.base import States, Target
 from sklsb.trials.prices import OF_ENTRY, OF_PAIR, OF_STATE
@@ -82,37 +83,25 @@ def find_reference(
     if not (target.n_possible > 1).any():
         return None
     most = budget if target.ratio_cost > 1 else max(budget, _CHEAP)
-    sizes = np.where(target.n_possible > 1, target.cardinalities, 1)
-    with np.errstate(over="ignore"):
-        n_states = float(np.prod(sizes, dtype=float))
-    of_listing = n_states * (1 if target.ratio_cost > 1 else OF_STATE * target.n_sites)
-    if of_listing <= most and n_states <= _MOST_STATES:
-        return _listed(target, sizes, int(of_listing), going_on, like)
+    listing = Listing(target)
+    of_listing = listing.n * (1 if target.ratio_cost > 1 else OF_STATE * target.n_sites)
+    if of_listing <= most and listing.n <= _MOST_STATES:
+        return _listed(listing, int(of_listing), going_on, like)
     return None if like is not None else _eliminated(target, most)
 
 
 def _listed(
-    target: Target,
-    sizes: Ints,
-    cost: int,
-    going_on: Callable[[], bool],
-    like: States | None,
+    listing: Listing, cost: int, going_on: Callable[[], bool], like: States | None
 ) -> Reference | None:
     """List all possible states; variables with one possible value keep it."""
-    values, n = np.asarray(target.values, dtype=target.dtype), int(np.prod(sizes))
-    any_state = target.draw_state(np.random.default_rng(0))
-
-    def states(index: Ints) -> States:
-        x = values[np.stack(np.unravel_index(index, tuple(sizes)), axis=1)]
-        return np.where(sizes > 1, x, any_state)
-
+    target, n = listing.target, int(listing.n)
     log_p = np.empty(n)
     size = max(1, _AT_ONCE // target.n_sites)
     for begin in range(0, n, size):
         if not going_on():
             return None
         some = slice(begin, min(n, begin + size))
-        x = states(np.arange(some.start, some.stop))
+        x = listing[np.arange(some.start, some.stop)]
         try:
             log_p[some] = target.log_prob(x)
         except Exception:  # noqa: BLE001
@@ -123,18 +112,16 @@ def _listed(
     if not rounding_of(abs(top)) <= MOST_ROUNDING:  # nor if no state is possible
         return None
     weight = np.exp(log_p - top)
-    total, free = np.cumsum(weight), np.flatnonzero(sizes > 1)
-    joint = (weight / weight.sum()).reshape(sizes[free])
-    p = (any_state[:, np.newaxis] == values).astype(np.float64)
-    for axis, i in enumerate(free.tolist()):
-        others = tuple(a for a in range(free.size) if a != axis)
-        p[i] = np.pad(joint.sum(axis=others), (0, values.size - sizes[i]))
+    total, joint = np.cumsum(weight), (weight / weight.sum()).reshape(listing.sizes)
+    p = (listing.one[:, np.newaxis] == np.asarray(target.values)).astype(np.float64)
+    for axis, i in enumerate(listing.free.tolist()):
+        others = tuple(a for a in range(joint.ndim) if a != axis)
+        p[i] = np.pad(joint.sum(axis=others), (0, p.shape[1] - joint.shape[axis]))
     last = int(np.searchsorted(total, total[-1]))  # later states are impossible
 
     def draw(rng: np.random.Generator) -> States:
         k = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
-        found: States = states(np.array([min(k, last)]))[0]
-        return found
+        return listing[np.array([min(k, last)])][0]
 
     return Reference(p, cost, draw)
 

@@ -81,8 +81,8 @@ def elimination_cost(
     ----------
     target : Target
         A target made of factors (`Target.log_factors`), as an `Ising`, `Potts` or `MarkovNetwork`,
-        with or without evidence; or any of at most 2**14 states, observed variables counted, which
-        are enumerated first.
+        with or without evidence; or any of which at most 2**14 states agree with the evidence,
+        which are enumerated first.
     task : {"log_partition", "marginals", "most_likely", "sample"}
         Which answer. Log Z and draws often take less than marginals: in a Bayesian network,
         variables below which nothing is observed need no table.
