@@ -3,13 +3,12 @@
 import itertools
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import betaln, expit, logsumexp
 
 
 def log_likelihood(psi, y, m):
     """Log of the binomial likelihood without binomial coefficients; psi has rows of data last."""
-    return (y * psi - m * np.logaddexp(0.0, psi)).sum(axis=-1)
+    return psi @ y - (np.maximum(psi, 0.0) + np.log(1.0 + np.exp(-np.abs(psi)))) @ (m + 0.0 * y)
 
 
 class Quadrature:
@@ -19,6 +18,8 @@ class Quadrature:
     ``always`` are in every model. ``log_prior`` is a function of the mask of a model.
     """
 
+    known = {}  # integrals by data and model: priors of models do not change them
+
     def __init__(self, X, y, log_prior, *, m=1, slab_sd=1.0, always=(), n_nodes=11):
         self.X, self.y, self.m = X, y, np.broadcast_to(m, y.shape)
         self.slab_sd, self.n_nodes = slab_sd, n_nodes
@@ -27,7 +28,10 @@ class Quadrature:
         for values in itertools.product((False, True), repeat=len(free)):
             mask = np.isin(np.arange(X.shape[1]), always)
             mask[free] = values
-            log_z, mean, square, positive = self._integrate(mask)
+            key = (*(part.tobytes() for part in (X, y, self.m, mask)), slab_sd, n_nodes)
+            if key not in self.known:
+                self.known[key] = self._integrate(mask)
+            log_z, mean, square, positive = self.known[key]
             self.masks.append(mask)
             logs.append(log_z + log_prior(mask))
             firsts.append(mean)
@@ -52,11 +56,14 @@ class Quadrature:
             result = result - 0.5 * (b[..., 1:] ** 2).sum(axis=-1) / self.slab_sd**2
             return result - (k - 1) * np.log(self.slab_sd * np.sqrt(2 * np.pi))
 
-        mode = minimize(lambda b: -log_joint(b), np.zeros(k), tol=1e-10).x
-        p = expit(design @ mode)
         ridge = np.full(k, self.slab_sd**-2.0)
         ridge[0] = 0.0
-        hessian = (design.T * (self.m * p * (1 - p))) @ design + np.diag(ridge)
+        mode, step = np.zeros(k), np.ones(k)
+        while np.abs(step).max() > 1e-9:
+            p = expit(design @ mode)
+            hessian = (design.T * (self.m * p * (1 - p))) @ design + np.diag(ridge)
+            step = np.linalg.solve(hessian, design.T @ (self.y - self.m * p) - ridge * mode)
+            mode += step
         # A little wider than the normal distribution at the mode: the tails are heavier.
         root = 1.1 * np.linalg.cholesky(np.linalg.inv(hessian))
         x, w = np.polynomial.hermite_e.hermegauss(self.n_nodes)
