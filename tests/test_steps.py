@@ -148,7 +148,7 @@ RIGHT = {
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_right_steps_are_not_accused(step):
     reversible = step is not sweep
-    report = check_step(step, glass, SIZES, reversible=reversible, n_calls=30_000)
+    report = check_step(step, glass, SIZES, reversible=reversible, n_calls=20_000)
     assert report.enumerated == (RIGHT[step] == "enumerated")
     gate = 1e-12 if report.enumerated else 0.01
     assert report.defect < gate
@@ -247,7 +247,7 @@ WRONG = (
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_wrong_steps_are_found(step):
     with pytest.raises(AssertionError, match="the step does not leave p invariant"):
-        check_step(step, glass, SIZES, n_calls=30_000)
+        check_step(step, glass, SIZES, n_calls=12_000)
 
 
 def rare(p):
@@ -339,7 +339,7 @@ def by_copy(state, rng):
     ids=lambda step: getattr(step, "__name__", ""),
 )
 def test_other_ways_to_take_numbers(step, enumerated, gate):
-    report = check_step(step, glass, SIZES, n_calls=30_000)
+    report = check_step(step, glass, SIZES, n_calls=20_000)
     assert report.enumerated == enumerated
     assert report.defect < gate
 
