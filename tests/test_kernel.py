@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import importlib
+import itertools
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import pytest
 import scipy.sparse as sp
 from local_step import StepProbe, check_sampler, production_matrix
 from models import FUNCTIONS, GRAPHS, KINDS, dense, ising, pairs, uncached
+from numba import typeof
 from numba.core import caching, codegen
 from planted import inside
 from processes import copy_package, run_python
@@ -25,10 +27,12 @@ from scipy.special import expit
 from scipy.stats import chi2
 
 import sklsb
-from sklsb import GibbsSampler, Ising, LSBSampler, exact, testing
+from sklsb import GibbsSampler, Ising, LSBSampler, Potts, exact, testing
 from sklsb._kernels import _jit, contract, numeric
+from sklsb._kernels import run as kernels
 from sklsb._kernels.rules import chromatic
 from sklsb._kernels.rules.balanced import Balanced
+from sklsb._kernels.rules.gibbs import Systematic
 from sklsb._kernels.targets.ising import IsingView
 from sklsb.balancing import Barker, Max, Min, Sqrt
 from sklsb.exact.matrices import rule_of
@@ -481,7 +485,7 @@ def test_marginals_of_a_long_chain(balancing):
 
 # What small kernels compute, for the targets named in the arguments; then the same in plain Python,
 # by the package imported again. A barrier, if there is one, is a folder in which all processes that
-# start together leave a file.
+# start together leave a file. Of the Potts model it is log p alone, which compiles soonest.
 RUN = """
 import json, os, pathlib, sys, time, warnings
 warnings.simplefilter("error")
@@ -501,15 +505,18 @@ def computed():
     targets = {
         "ising": lambda: (Ising(J, [0.3, -0.8]), balanced),
         "potts": lambda: (Potts(J, [[0.3, 0.0, -0.8], [0.1, 0.2, 0.0]]), systematic),
+        "swept": lambda: targets["potts"](),
     }
     found = {}
     for name in names:
         target, rule = targets[name]()
         ensemble = Ensemble(target, np.ones((1, 2)), [None], rule=rule)
-        ensemble.start(rule)
         without_rule = np.empty(1)
         log_probs(ensemble.view, ensemble.chains._replace(part=NoPart()), (0, 1), without_rule)
-        kept = [ensemble.chains.cache, ensemble.log_prob(), without_rule]
+        kept = [without_rule]
+        if name != "potts":
+            ensemble.start(rule)
+            kept += [ensemble.chains.cache, ensemble.log_prob()]
         if rule is balanced:
             kept += [ensemble.chains.part.tree, ensemble.chains.part.offset]
         found[name] = [values.tolist() for values in kept]
@@ -582,7 +589,7 @@ def copied(cached, tmp_path):
 def test_two_processes_that_start_cold_misfile_nothing(cached):
     package, found = cached
     before = package.kept()
-    assert len(before) == 4  # run and log_probs of each
+    assert len(before) == 3  # log_probs of each, and run of one
     assert not list(package.package.rglob("*.tmp"))
     for path in package.package.rglob("*.py"):  # touched, but as they were
         os.utime(path)
@@ -612,8 +619,8 @@ def test_an_edited_callee_is_compiled_again(copied, file, old, new):
     assert package.run("ising potts") != before
     assert len(package.kept()) == len(old_files)
     left = sorted(path.name.split("-")[0] for path in package.kept().keys() & old_files.keys())
-    # What the other model compiled has neither this target nor this rule; `log_probs` has no rule.
-    others = {"targets": ["log_probs", "run"], "rules": ["log_probs", "log_probs", "run"]}
+    # What the other model compiled has not this target; `log_probs` has no rule.
+    others = {"targets": ["log_probs"], "rules": ["log_probs", "log_probs"]}
     assert left == others.get(file.partition("/")[0], [])
 
 
@@ -625,7 +632,38 @@ def test_an_edit_of_another_target_compiles_nothing_again(copied):
     after = package.kept()
     assert len(after) == len(before)
     left = sorted(path.name.split("-")[0] for path, _ in after.items() & before.items())
-    assert left == ["log_probs", "run"]
+    assert left == ["log_probs", "run"]  # of the Ising model
+
+
+@pytest.mark.parametrize(
+    ("file", "parts"),
+    [
+        ("numeric", ("Ising", "Potts")),
+        ("targets.ising", ("Ising",)),
+        ("targets.potts", ("Potts",)),
+        ("rules.balanced", ("Balanced",)),
+        ("rules.gibbs", ("Systematic",)),
+    ],
+)
+def test_an_edit_renames_the_entries_of_what_it_is_part_of(file, parts, monkeypatch):
+    """Two rules on two targets, by the names of entries alone."""
+    views = [model.view() for model in (dense(2), Potts(np.zeros((2, 2)), np.eye(2, 3)))]
+    rules = [Balanced(Barker().table()), Systematic(np.arange(2), 1)]
+    signatures = [tuple(map(typeof, pair)) for pair in itertools.product(views, rules)]
+    codegen, sources = kernels.run.targetctx.codegen(), _jit._sources()
+
+    def names():
+        _jit._stamp.cache_clear()
+        return [kernels.run._cache._place(signature, codegen)[0] for signature in signatures]
+
+    before, name = names(), f"sklsb._kernels.{file}"
+    with monkeypatch.context() as patch:
+        patch.setattr(_jit, "_sources", lambda: sources | {name: sources[name] + b"# An edit."})
+        after = names()
+    assert names() == before
+    assert len(set(before)) == 4
+    for signature, one, other in zip(signatures, before, after, strict=True):
+        assert (one != other) == any(part in repr(signature) for part in parts)
 
 
 def changed(content, at):
@@ -648,10 +686,11 @@ def is_whole(path):
 @pytest.mark.slow
 def test_damaged_entries_are_compiled_again_and_written_whole(copied):
     package, found = copied
+    found = found | package.run("swept")
     for path, damaged in zip(package.kept(), DAMAGES, strict=True):
         path.write_bytes(damaged(path.read_bytes()))
     before = package.kept()
-    assert package.run("ising potts") == found
+    assert package.run("ising potts swept") == found
     after = package.kept()
     assert after.keys() == before.keys()
     assert not after.items() & before.items()
