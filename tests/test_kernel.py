@@ -399,7 +399,9 @@ def test_a_chain_falls_into_the_mode_of_extreme_fields(function, kind):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_largest_field_allowed_is_sampled(function):
     field = np.array([1e303, -1e303])
-    check_sampler(LSBSampler(function, n_burn_in=50), Ising(np.zeros((2, 2)), field))
+    # A pilot, which runs the same kernels whatever it compares, may draw by another function.
+    sampler = LSBSampler(function, n_burn_in=50, pilot=function is FUNCTIONS["mixture"])
+    check_sampler(sampler, Ising(np.zeros((2, 2)), field))
     with pytest.raises(ValueError, match=r"is 1.1e\+303; it must be at most 1e\+303"):
         Ising(np.zeros((2, 2)), 1.1 * field)
 

@@ -29,7 +29,7 @@ from sklsb.exceptions import (
 from sklsb.selection import chains as chains_module
 from sklsb.selection import search as search_module
 from sklsb.selection import starts
-from sklsb.selection.chains import Chain, Plan, new_batches, new_models, new_sums, set_window
+from sklsb.selection.chains import Chain, Pace, Plan, new_batches, new_models, new_sums, set_window
 from sklsb.selection.problem import Inclusion, Prior, linear_problem
 
 
@@ -288,7 +288,8 @@ def test_predictions():
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
 @pytest.mark.filterwarnings("ignore:y has two values only")
-def test_check_estimator():
+def test_check_estimator(monkeypatch):
+    monkeypatch.setattr(Chain, "pace", Pace(2_000, 10, 10, 2, 1))  # it makes a hundred fits
     check_estimator(SpikeSlabRegressor(random_state=0, n_chains=2, tol=0.5), on_skip=None)
 
 
