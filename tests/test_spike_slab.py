@@ -5,6 +5,7 @@ import math
 import pickle
 import re
 import signal
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -106,6 +107,15 @@ CASES = {
 }
 
 
+@cache
+def solved(case):
+    """Data of a case, and what all models say; made once."""
+    X, y = data()
+    if "always" in CASES[case]:  # of columns less is left, but the slab is that of the whole ones
+        X[:, CASES[case]["always"][0]] += X[:, 4] + X[:, 6]
+    return X, y, enumerated(X, y, **CASES[case])
+
+
 # Runs in windows are longer.
 @pytest.mark.parametrize(
     ("case", "windows"),
@@ -120,10 +130,7 @@ CASES = {
 )
 def test_probabilities_are_those_of_all_models(case, windows):
     settings = dict(CASES[case])
-    X, y = data()
-    if "always" in settings:  # of columns less is left, but the slab is that of the whole ones
-        X[:, settings["always"][0]] += X[:, 4] + X[:, 6]
-    pip, coef, intercept, _ = enumerated(X, y, **settings)
+    X, y, (pip, coef, intercept, _) = solved(case)
     weight, chance = settings.pop("weight", None), settings.pop("chance", None)
     model = SpikeSlabRegressor(
         inclusion_prior=chance,
@@ -401,10 +408,7 @@ def test_a_full_table_keeps_the_best_models(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_few_models_are_enumerated(case, monkeypatch):
     settings = dict(CASES[case])
-    X, y = data()
-    if "always" in settings:
-        X[:, settings["always"][0]] += X[:, 4] + X[:, 6]
-    pip, coef, intercept, weights = enumerated(X, y, **settings)
+    X, y, (pip, coef, intercept, weights) = solved(case)
     chance, weight = settings.pop("chance", None), settings.pop("weight", None)
     make = {"inclusion_prior": chance, "random_state": 1} | settings
     long = SpikeSlabRegressor(tol=0.004, **make).fit(X, y, weight)
