@@ -546,10 +546,10 @@ def test_exchanges_are_compared_at_their_counts():
     start = np.array([1, 1, -1, -1, -1, -1])
     sampler = SwapSampler(random_state=0).fit(target, initial_states=start)
     assert not told_of(lambda: sampler.sample(2000, thin="sweep"))[1]
-    even = 1.0 - np.indices((2, 2, 2)).sum(axis=0) % 2
-    fields = [((i,), [1.0, np.exp(h)]) for i, h in ((0, 0.4), (3, 0.2))]
-    # No exchange leads from two ones at the left to two at the right.
-    apart = MarkovNetwork([2] * 6, [((0, 1, 2), even), *fields])
+    apart = FunctionTarget(  # no exchange leads from two ones at the left to two at the right
+        lambda x: np.where(x[..., :3].sum(-1) % 2 == 0, 0.4 * x[..., 0] + 0.2 * x[..., 3], -np.inf),
+        6,
+    )
     sampler = SwapSampler(random_state=0).fit(apart, initial_states=np.array([1, 1, 0, 0, 0, 0]))
     _, told = told_of(lambda: sampler.sample(300, thin="sweep"))
     assert "The draws may be wrong" in told[-1]

@@ -101,14 +101,7 @@ def test_weights_by_hand():
 # ----------------------------------------------------------------- the jump process
 
 
-# Three values are in the commit tier as networks.
-POTTS = {name: target for name, target in TARGETS.items() if "potts" in name}
-OTHERS = {name: target for name, target in TARGETS.items() if name not in POTTS}
-
-
-@pytest.mark.parametrize(
-    ("function", "target"), [*pairs(FUNCTIONS, OTHERS), *pairs(FUNCTIONS, POTTS, each=0)]
-)
+@pytest.mark.parametrize(("function", "target"), pairs(FUNCTIONS, TARGETS))
 def test_jumps_are_exact(function, target):
     testing.check_rule(timed(target, function, factors_of(target), 1.7), target)
 
