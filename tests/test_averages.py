@@ -103,7 +103,9 @@ SLOW = (
     "redraws of blocks",
     "observed",
     "columns",
+    "random scan",
     "in blocks",
+    "a function",
     "a function, site by site",
 )
 

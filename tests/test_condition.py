@@ -66,7 +66,7 @@ CASES = {
 }
 each = pytest.mark.parametrize("name", CASES)
 # The kernels of evidence ask those of the target, whatever it is; each target compiles them anew.
-SLOW = ("lattice", "rbm", "rbm of pixels", "selection")
+SLOW = ("lattice", "potts", "rbm", "rbm of pixels", "selection")
 each_compiled = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES]
 )

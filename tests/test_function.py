@@ -153,8 +153,8 @@ def far_compiled(x):
     return -0.1 * np.abs(x - 100).sum()
 
 
-# int16 has kernels of its own, which Potts models and networks compile in the commit tier; two
-# values are those of `test_target`.
+# int16 has kernels of its own, which networks compile in the commit tier; two values are those of
+# `test_target`.
 @pytest.mark.parametrize("k", [pytest.param(k, marks=pytest.mark.slow) for k in (2, 200)] + [128])
 def test_many_values(k):
     target = FunctionTarget(far, 2, [k, 3])

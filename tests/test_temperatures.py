@@ -173,9 +173,9 @@ def test_what_has_no_draws_at_all_temperatures(tmp_path):
     for settings in ({"store": tmp_path / "run"}, {"record": "moments"}, taken):
         with pytest.raises(ValueError, match="there is no store, and record is None or a dict"):
             sampler.sample(10, temperatures="all", **settings)
-    half = np.full((5, 2), [0.3, 0.7])
+    half = np.full((8, 2), [0.3, 0.7])
     for params, other in (
-        ({"reference": half}, target),
+        ({"reference": half, "eliminate": None}, chain_network()),
         ({}, machine()),
         ({}, network()),
         ({}, chain_network()),

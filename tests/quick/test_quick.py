@@ -121,9 +121,10 @@ def test_rule(name, sampler):
 
 
 def test_mixture():
-    blocks = RandomBlocks(np.arange(2, dtype=np.uint32), 1)
+    target = to_measure["network" if interpreted() else "ising"]  # other tests compile the latter
+    blocks = RandomBlocks(np.arange(target.n_sites, dtype=np.uint32), 1)
     rule = Mixture.of(Balanced(Barker().table()), blocks, 0.4)
-    check_rule(rule, to_measure["network"], n_continuations=6)
+    check_rule(rule, target, n_continuations=6)
 
 
 def test_balancing():
