@@ -70,16 +70,17 @@ divide couplings and field by it: Ising(J / T, h / T). <- temperature T beta;
 networks are made of tables by MarkovNetwork.from_tables. <- tables cpds cpts;
 DiscreteStep(...).with_nuts({}=...) takes it, or pm.NUTS. <- target_accept max_treedepth"""
 _WORDS = [(row.split("<-")[0].strip(), row.split("<-")[1].split()) for row in _ROWS.split(";")]
+_FEW = 5  # names in an error
 
 
 def _ours(word: str) -> list[str]:
     return [ours for ours, theirs in _WORDS if word in theirs]
 
 
-def few(names: Sequence[Any], most: int = 5) -> str:
+def few(names: Sequence[Any]) -> str:
     """Return the first of some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(map(str, names[:_FEW])) + more
 
 
 def did_you_mean(word: Any, names: Iterable[Any], likeness: float = 0.6) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sklsb import FunctionTarget, Ising, MarkovNetwork, anneal, exact
-from sklsb.exceptions import InterruptedWarning, PrecisionWarning
+from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning, PrecisionWarning
 
 RNG = np.random.default_rng(0)
 
@@ -112,6 +112,13 @@ def test_functions():
     most = len(calls) + 100
     with pytest.raises(KeyError, match="too often"):
         anneal(target, n_sweeps=500, random_state=0)
+
+
+def test_chains_that_nothing_moves_are_told():
+    """Sums that are divisible by 3: no change of one variable leads to another such state."""
+    target = FunctionTarget(lambda x: np.where(x.sum(-1) % 3 == 0, x[..., 0], -np.inf), 6, 3)
+    with pytest.warns(FrozenSitesWarning, match="There may be much better states. No change of a"):
+        anneal(target, n_sweeps=8, random_state=0)
 
 
 def test_seeds(monkeypatch):

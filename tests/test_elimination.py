@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 from sklsb import (
     RBM,
     EliminationSampler,
+    FunctionTarget,
     Ising,
     MarkovNetwork,
     Potts,
@@ -1264,3 +1265,32 @@ def test_factors_that_do_not_sum_to_log_p_are_found(monkeypatch):
     monkeypatch.setattr(Ising, "log_factors", property(lambda self: wrong[1:]))
     with pytest.raises(AssertionError, match="the sum of log_factors against log_prob"):
         check_target(grid)
+
+
+class Claimed(FunctionTarget):
+    """Says of the second of two variables what is not so."""
+
+    said = 0.0
+
+    @property
+    def log_factors(self):
+        return [((0,), np.array([0.0, 0.7])), ((1,), np.array([0.0, self.said]))]
+
+
+def likely(x):
+    return 0.7 * x[..., 0] + 0.3 * x[..., 1]
+
+
+def forbidden(x):
+    return np.where(x[..., 1] == 1, -np.inf, 0.7 * x[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"), [(likely, 0.3, -np.inf), (forbidden, -np.inf, 0.3)]
+)
+def test_factors_that_are_wrong_about_zeros_are_found(function, right, wrong, monkeypatch):
+    monkeypatch.setattr(Claimed, "said", right)
+    check_target(Claimed(function, 2))
+    monkeypatch.setattr(Claimed, "said", wrong)
+    with pytest.raises(AssertionError, match="the sum of log_factors against log_prob"):
+        check_target(Claimed(function, 2))

@@ -117,6 +117,13 @@ def test_a_transition_is_an_independent_draw():
     np.testing.assert_allclose(matrix, np.tile(exact.probabilities(target), (4, 1)), atol=1e-16)
 
 
+def test_draws_agree(target):
+    """Scripts may ask any sampler."""
+    sampler = make().fit(target)
+    sampler.sample(400)
+    assert sampler.disagreement_.agree
+
+
 def test_fit_twice_is_fit_once(target):
     once, twice = make().fit(target), make().fit(target)
     twice.sample(7)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -159,6 +160,26 @@ def test_observed_variables_do_not_count_among_the_states_that_are_enumerated():
 def test_differences_lost_in_a_table_of_all_states_are_told(answer):
     with pytest.warns(PrecisionWarning, match="the answer may be wrong"):
         answer(FunctionTarget(lambda x: 1e15 + x.sum(-1), 3))
+
+
+def test_differences_between_unlikely_states_need_no_digits():
+    """Beside a state that is certain, the others may lie as far below as they like."""
+    target = FunctionTarget(lambda x: -1e15 * (x[..., 0] != 0) + 0.3 * x[..., 1], 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert exact.log_partition(target) == pytest.approx(np.log(1.0 + np.exp(0.3)), abs=1e-12)
+
+
+def test_functions_with_one_possible_state_or_none():
+    """Chains would hardly find it."""
+    only = np.arange(14) % 2
+    rare = FunctionTarget(lambda x: np.where((x == only).all(-1), 0.7, -np.inf), 14)
+    assert exact.log_partition(rare) == pytest.approx(0.7, abs=1e-15)
+    assert (exact.most_likely(rare)["x"].values == only).all()
+    assert exact.log_partition(rare.condition({1: 1})) == pytest.approx(0.7, abs=1e-15)
+    for answer in (exact.log_partition, exact.marginals):
+        with pytest.raises(ValueError, match=r"evidence has probability zero: \{0: 1\}"):
+            answer(rare.condition({0: 1}))
 
 
 @pytest.mark.parametrize(

@@ -173,13 +173,17 @@ SAMPLERS = {
 SMALL = {
     "dense": dense(4),
     "lattice": Ising.lattice(np.zeros((2, 2))),
-    "none": Ising(np.zeros((0, 0))),
 }
 
 
 @pytest.mark.parametrize(("sampler", "target"), pairs(SAMPLERS, SMALL))
 def test_sampler(sampler, target):
     check_sampler(sampler, target)
+
+
+@pytest.mark.parametrize("sampler", ["barker", "learned"])
+def test_sampler_without_variables(sampler):
+    check_sampler(SAMPLERS[sampler], Ising(np.zeros((0, 0))))
 
 
 def test_fast_sampler():

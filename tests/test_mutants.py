@@ -346,7 +346,8 @@ def check_exact_draws(package):
 
 
 def check_enumerated(package):
-    anew("test_exact").test_small_targets_without_factors_are_enumerated("own")
+    for name in ("own", "observed"):
+        anew("test_exact").test_small_targets_without_factors_are_enumerated(name)
 
 
 def check_nearly_conditional(package):
@@ -1118,6 +1119,13 @@ MUTANTS = {
         "sizes[:, np.newaxis]] = every[np.concatenate([np.arange(k) for k in sizes])]",
         check_exact_draws,
         "a draw is possible",
+    ),
+    "other values of observed variables in a table of all states": Mutant(
+        "targets/_precision.py",
+        "np.where(kept, 0.0, -np.inf)",
+        "np.where(kept, 0.0, 0.0)",
+        check_enumerated,
+        ".",
     ),
     "states enumerated from the last one on": Mutant(
         "targets/_precision.py",

@@ -190,7 +190,7 @@ def test_stores_of_workers(tmp_path, monkeypatch):
         sample_chains(sampler, 30, n_chains=5, thin=3, store=path)
     with pytest.raises(StoreError, match="another run: n_chains, sampler differ"):
         sample_chains(fitted("random"), 30, n_chains=6, thin=2, n_burn_in=200, store=path)
-    with pytest.raises(StoreError, match="cannot be used: it exists, and has not what sample_ch"):
+    with pytest.raises(StoreError, match="cannot be used: it exists, but sample_chains did not"):
         sample_chains(sampler, 30, n_chains=5, store=tmp_path)
     (path / "2-4.zarr").rename(path / "other")
     with pytest.raises(StoreError, match=r"no draws of all chains yet: 2-4\.zarr is not there"):

@@ -271,6 +271,19 @@ def test_sparse_columns_are_as_dense_ones():
         assert [mean, sd] == pytest.approx(np.array(dense.predict(X, return_std=True)))
 
 
+def test_entries_in_several_parts_are_added():
+    X, y = data()
+    X[np.abs(X) < 0.8] = 0.0
+    whole = sparse.csc_array(X)
+    ends = 2 * whole.indptr
+    parts = np.stack([5 * whole.data, -4 * whole.data], axis=1).ravel()
+    twice = sparse.csc_array((parts, np.repeat(whole.indices, 2), ends), X.shape)
+    found, wanted = (SpikeSlabRegressor(random_state=0).fit(x, y) for x in (twice, whole))
+    assert twice.nnz == 2 * whole.nnz  # it is the caller's
+    for name in ("scale_", "inclusion_probabilities_", "coef_"):
+        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-9)
+
+
 def test_predictions():
     X, y = data()
     model = SpikeSlabRegressor(always=(4,), random_state=0).fit(X, y)

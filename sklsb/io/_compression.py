@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+from sklsb._words import few
+
 SUFFIXES = (".gz", ".bz2", ".xz", ".zip")
 _CHUNK = 1 << 16
 _UNREAD = ("zstd", "7-Zip", "RAR", "compress")
@@ -81,7 +83,7 @@ def _only_member(data: bytes) -> Iterator[bytes]:
         names = [n for n in every if not n.endswith("/") and not n.startswith("__MACOSX/")]
         if len(names) != 1:
             raise CompressionError(
-                f"the zip archive holds {len(names)} files ({', '.join(names[:5])}); it must hold "
+                f"the zip archive holds {len(names)} files ({few(names)}); it must hold "
                 "one. Extract the file you mean."
             )
         if archive.getinfo(names[0]).flag_bits & 1:

@@ -22,9 +22,10 @@ from sklsb.ensembles.compiled import Ensemble
 from sklsb.ensembles.streams import Streams, spawn
 from sklsb.exact.elimination.engine import affordable, best_state
 from sklsb.exact.elimination.reduce import strike
-from sklsb.exceptions import InterruptedWarning
+from sklsb.exceptions import FrozenSitesWarning, InterruptedWarning
 from sklsb.samplers._run.checks import check_count, check_n_chains
 from sklsb.samplers._run.fixed import free_sites
+from sklsb.samplers._run.warnings import isolation
 from sklsb.samplers._tempering.paths import Penalised, penalised
 from sklsb.targets._checks import not_a_target
 from sklsb.targets._precision import (
@@ -199,6 +200,8 @@ def anneal(
         random. A second Ctrl-C raises a KeyboardInterrupt.
     PrecisionWarning
         If terms of log p cancel and are so large that rounding hides which state is the best.
+    FrozenSitesWarning
+        If no change of a single variable leads from the states that were found to another one.
 
     See Also
     --------
@@ -249,6 +252,8 @@ def anneal(
         best = _dataset(target, annealer.best, annealer.log_prob, proven=False)
     if annealer.interrupted():
         warn("Interrupted: returning the best states so far.", InterruptedWarning)
+    elif zeros is None and (stuck := isolation(target, annealer.best, annealer.ensemble.rule)):
+        warn(f"There may be much better states.{stuck}", FrozenSitesWarning)
     return best
 
 

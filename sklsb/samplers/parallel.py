@@ -61,6 +61,7 @@ class _Done(NamedTuple):
     evaluations: int
     counters: Counters
     acceptance: float | None
+    n_rated: int  # draws that it is the mean of
     findings: dict[str, NDArray[Any]]
 
 
@@ -331,6 +332,7 @@ def _work(template: Run, span: tuple[int, int], path: Path | None, job: _Job) ->
         int(ensemble.chains.evaluations.sum()),
         counters,
         watch.acceptance,
+        watch.n_rated,
         made.algorithm.findings(ensemble),
     )
 
@@ -350,7 +352,7 @@ def _together(
         evaluations=np.array([part.evaluations for part in done]),
     )
     rates = [part.acceptance for part in done if part.acceptance is not None]
-    sizes = [len(part.x) for part in done if part.acceptance is not None]
+    sizes = [part.n_rated for part in done if part.acceptance is not None]
     acceptance = float(np.average(rates, weights=sizes)) if rates else None
     findings = {k: np.concatenate([p.findings[k] for p in done]) for k in done[0].findings}
     whole = SimpleNamespace(rule=template.ensemble.rule, counters=counters, chains=chains)

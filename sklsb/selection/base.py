@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.feature_selection import SelectorMixin
 from sklearn.preprocessing import StandardScaler
@@ -90,13 +91,19 @@ class BaseSpikeSlab(SelectorMixin, BaseEstimator, Worded):
     # ------------------------------------------------------------- parameters
 
     def _read(self, X: Any, *y: Any, **how: Any) -> Any:
-        """Call `validate_data`, but refuse masks and name the column at fault."""
+        """Call `validate_data`, but refuse masks, name the column at fault, and add duplicates."""
         refuse_mask(X, "X")
         try:
-            return validate_data(self, X, *y, **self._reading, **how)
+            found = validate_data(self, X, *y, **self._reading, **how)
         except (ValueError, TypeError) as error:
             _refuse_entry(X, error)
             raise
+        read = found[0] if y else found
+        if not sparse.issparse(read) or read.has_canonical_format:
+            return found
+        read = read.copy()
+        read.sum_duplicates()
+        return (read, *found[1:]) if y else read
 
     def _read_new(self, X: Any, estimator: str) -> Any:
         check_is_fitted(self)

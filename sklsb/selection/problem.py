@@ -85,7 +85,7 @@ class Problem(ABC):
 
     def __post_init__(self) -> None:
         first, self.n_data = self.posterior.first, self.leverage.size
-        # Most included units, without those of every model.
+        # Most included units, without those of every model: terms are of the sizes 0 to most + 1.
         self.most = self.posterior.size_term.size - 2
         # Of the kernels, in all; then columns or groups to choose from.
         self.n_columns, self.n_units = int(first[-1]), first.size - 1

@@ -30,7 +30,7 @@ class Parts(NamedTuple):
             return found
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise StoreError(
-                f"{folder} cannot be used: it exists, and has not what sample_chains wrote."
+                f"{folder} cannot be used: it exists, but sample_chains did not write it."
             )
         folder.mkdir(parents=True, exist_ok=True)
         write_file(folder / _MANIFEST, packed({"settings": settings, "ends": ends}))

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from sklsb._system.arrays import Ints
-from sklsb.targets.base import States, Target
+from sklsb.targets.base import Conditioned, States, Target
 
 MAX_STATES = 2**14
 
@@ -50,10 +50,10 @@ def states(target: Target) -> States:
 
 
 class Listing:
-    """States of a target by number: those with a possible value of each variable.
+    """States of a target by number, in which variables with one possible value have it.
 
-    ``free`` are the variables with several possible values, of which all are listed, ``sizes`` how
-    many each has; ``n`` is the number of states, inf if it is very large.
+    ``free`` are the others, each with all its ``sizes`` values; ``n`` is the number of states, inf
+    if it is very large.
     """
 
     def __init__(self, target: Target):
@@ -64,8 +64,14 @@ class Listing:
 
     @cached_property
     def one(self) -> States:
-        """A state with the only possible values of the other variables."""
-        return self.target.draw_state(np.random.default_rng(0))
+        """A state with the only possible values of variables that are not free."""
+        target, x = self.target, np.full(self.target.n_sites, self.target.values[0])
+        if isinstance(target, Conditioned):
+            x[target.sites] = target.observed
+        told = np.isin(np.arange(x.size), target.observed_sites) | (target.cardinalities == 1)
+        if (target.n_possible[~told] < 2).any():  # by zeros
+            x = target.draw_state(np.random.default_rng(0))
+        return x.astype(target.dtype)
 
     def __getitem__(self, index: Ints) -> States:
         values, x = np.asarray(self.target.values), np.tile(self.one, (index.size, 1))

@@ -61,10 +61,12 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
         ratios.shape == (n_states, n_moves),
         f"log_ratios returned shape {ratios.shape}; it must be {(n_states, n_moves)}.",
     )
-    there = target.log_prob(_some_neighbours(target, x, some))
+    neighbours = _some_neighbours(target, x, some)
+    there = target.log_prob(neighbours)
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
-    _check_factors(target, x, log_p)
+    for states, known in ((x, log_p), (neighbours.reshape(-1, target.n_sites), there.ravel())):
+        _check_factors(target, states, known)
     _check_symmetry(target, x, log_p, rounding(target, log_p, ratios))
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
@@ -77,7 +79,7 @@ def _check_factors(target: Target, x: States, log_p: Array) -> None:
         return
     terms = np.array([np.broadcast_to(term, len(x)) for term in terms_at(target, x)])
     terms = terms.reshape(-1, len(x))  # also if there are none
-    gate = EPS * (len(factors) + 16) * np.abs(terms).sum(axis=0)
+    gate = EPS * (len(factors) + 16) * magnitudes(terms).sum(axis=0)
     expect_near(terms.sum(axis=0), log_p, gate, "the sum of log_factors against log_prob")
 
 

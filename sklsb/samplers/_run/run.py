@@ -52,9 +52,9 @@ def exclusive(owner: object) -> Iterator[None]:
     try:
         if _HOLDERS.setdefault(id(owner), me) is not me:
             raise RuntimeError(
-                "This sampler is already running, in another thread or in a call that this one was "
-                "made from, as by a function of record. Use one sampler for each, or n_jobs for "
-                "threads inside one."
+                "This sampler is already running, in another thread or in a call that is still in "
+                "progress, as when a function of record calls it. Use one sampler for each, or "
+                "n_jobs for threads inside one."
             )
         yield
     finally:

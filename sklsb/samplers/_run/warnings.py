@@ -220,14 +220,14 @@ class DrawWarnings(ABC):
 
     def _warn_if_separated(self) -> None:
         tally = self.ensemble.counters.tally
-        if self.algorithm.independent or tally is None or tally.n_draws < FEWEST_DRAWS:
+        if tally is None or tally.n_draws < FEWEST_DRAWS:
             return
         # Many short calls need not compare every time.
         known = self.disagreement
         if known is not None and tally.n_draws < 1.1 * known.n_draws:
             return
         self.disagreement = found = disagreement(tally, self.target)
-        if found.agree:
+        if found.agree or self.algorithm.independent:
             return
         if found.lost:
             what = (
@@ -280,7 +280,7 @@ class DrawWarnings(ABC):
         are, exactly, the = "are wrong", "exactly", "The"
         if restricted:
             are, exactly = "may be wrong", "over all states with these counts"
-            the = "Unless exchanges never lead to some of these, which is no fault, the"
+            the = "If exchanges lead to all of these, the"
         few = np.log2(self.target.cardinalities).sum() <= np.log2(MAX_STATES)
         if few and not hint and not restricted:
             hint = " sklsb.exact.probabilities gives the probability of each state."

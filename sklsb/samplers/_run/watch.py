@@ -33,7 +33,7 @@ class Watch:
         self.next = self._from(max(1, self.first))
         names = ensemble.rule.facts.stat_names
         self._rate = names.index("acceptance_rate") if "acceptance_rate" in names else None
-        self._accepted, self._n_rated = 0.0, 0
+        self._accepted, self.n_rated = 0.0, 0
         given = names, len(ensemble), self.target.constant, lambda: self._so_far(counters).r_hat
         self.columns = Columns(*given) if verbose else None
 
@@ -50,14 +50,14 @@ class Watch:
             rates = segment.stats[:, :, self._rate]
             known = ~np.isnan(rates)  # no transition to a draw could be refused where it is NaN
             self._accepted += float(rates[known].sum())
-            self._n_rated += int(known.sum())
+            self.n_rated += int(known.sum())
         if self.columns is not None:
             self.columns.add(segment.stats)
 
     @property
     def acceptance(self) -> float | None:
         """Mean acceptance rate of the draws that have one; None if none has."""
-        return self._accepted / self._n_rated if self._n_rated else None
+        return self._accepted / self.n_rated if self.n_rated else None
 
     def _from(self, n_draws: int) -> int:
         """Return the first number of draws, from this one on, at which all rules are asked."""
