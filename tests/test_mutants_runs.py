@@ -803,7 +803,7 @@ MUTANTS = {
     ),
     "chains that disagree not told": Mutant(
         WARNINGS,
-        "        if found.agree:\n            return\n",
+        "        if found.agree or self.algorithm.independent:\n            return\n",
         "        return\n",
         check_warnings,
         "DID NOT WARN|The chains disagree",

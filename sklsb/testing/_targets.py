@@ -65,8 +65,8 @@ def check_target(target: Target, n_states: int = 20, random_state: int = 0) -> N
     there = target.log_prob(neighbours)
     what = "log_ratios must be differences of log_prob"
     expect_near(ratios[:, some], there - log_p[:, None], rounding(target, log_p, ratios), what)
-    for states, known in ((x, log_p), (neighbours.reshape(-1, target.n_sites), there.ravel())):
-        _check_factors(target, states, known)
+    all_states = np.concatenate([x, neighbours.reshape(there.size, target.n_sites)])
+    _check_factors(target, all_states, np.append(log_p, there))
     _check_symmetry(target, x, log_p, rounding(target, log_p, ratios))
     _check_copy(target, x)
     _check_compiled_target(target, x, some, rng)
