@@ -114,6 +114,10 @@ class Floored(Potts):
     def log_prob(self, x):
         return np.maximum(super().log_prob(x), -1e6)
 
+    @property
+    def log_factors(self):
+        return [(scope, np.maximum(table, -1e6)) for scope, table in super().log_factors]
+
 
 @pytest.mark.parametrize(
     ("cls", "message"),
