@@ -131,6 +131,28 @@ def _probabilities(target: Target, marginals: xr.Dataset | Marginals) -> Array:
     return p.reshape(target.n_sites, -1)
 
 
+def _check_graph(target: Target, **strengths: float | None) -> None:
+    if target.n_sites > _MOST_NODES:
+        raise ValueError(
+            f"target has {target.n_sites} variables; a picture of a graph shows at most "
+            f"{_MOST_NODES}. Plot marginals of some variables instead."
+        )
+    if target.graph is None and target.log_factors is None:
+        raise ValueError(
+            f"target is {target!r}, which has neither factors nor a graph; plot its marginals."
+        )
+    for what, given in strengths.items():
+        if given is not None and not 0.0 <= given < np.inf:
+            raise ValueError(f"{what} is {given!r}; give a number that is not negative.")
+
+
+def _hue(strength: float, one: Sequence[Any], other: Sequence[Any]) -> str:
+    """Return the colour of a line, by the names of values at its ends."""
+    if len(one) != 2 or {*one} != {*other}:
+        return "0.6"
+    return _POSITIVE if (strength > 0) == (one == other) else _NEGATIVE
+
+
 def graph(
     target: Target,
     marginals: xr.Dataset | Marginals | None = None,
@@ -188,18 +210,7 @@ def graph(
     >>> pair = Ising([[0.0, 0.5], [0.5, 0.0]], field=[0.2, 0.0])
     >>> axes = plot.graph(pair, exact.marginals(pair))
     """
-    if target.n_sites > _MOST_NODES:
-        raise ValueError(
-            f"target has {target.n_sites} variables; a picture of a graph shows at most "
-            f"{_MOST_NODES}. Plot marginals of some variables instead."
-        )
-    if target.graph is None and target.log_factors is None:
-        raise ValueError(
-            f"target is {target!r}, which has neither factors nor a graph; plot its marginals."
-        )
-    for what, given in (("min_strength", min_strength), ("max_strength", max_strength)):
-        if given is not None and not 0.0 <= given < np.inf:
-            raise ValueError(f"{what} is {given!r}; give a number that is not negative.")
+    _check_graph(target, min_strength=min_strength, max_strength=max_strength)
     new = axes_on(ax)  # says what to install
     import networkx as nx
     from matplotlib import colormaps, colors
@@ -224,12 +235,7 @@ def graph(
     largest = max_strength or max([abs(s) for s in strength.values()], default=0.0) or 1.0
     values = [names_of_values(target, i) for i in range(target.n_sites)]
     width = [0.3 + 4.0 * min(abs(s) / largest, 1.0) for s in drawn.values()]
-    colour = [
-        "0.6"
-        if len(values[i]) != 2 or {*values[i]} != {*values[j]}
-        else (_POSITIVE if (s > 0) == (values[i] == values[j]) else _NEGATIVE)
-        for (i, j), s in drawn.items()
-    ]
+    colour = [_hue(s, values[i], values[j]) for (i, j), s in drawn.items()]
     if made.is_directed():
         for edge, wide, hue in zip(drawn, width, colour, strict=True):
             _arrow(ax, places, at, edge, size, linewidth=wide, color=hue)
