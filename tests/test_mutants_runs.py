@@ -502,13 +502,13 @@ MUTANTS = {
     ),
     "couplings drawn without their sign": Mutant(
         "plot.py",
-        "_POSITIVE if (s > 0) == (values[i] == values[j]) else _NEGATIVE",
+        "_POSITIVE if (strength > 0) == (one == other) else _NEGATIVE",
         "_POSITIVE",
         check_pictures,
         ".",
     ),
     "colours that go by the order of values": Mutant(
-        "plot.py", "(s > 0) == (values[i] == values[j])", "s > 0", check_pictures, "."
+        "plot.py", "(strength > 0) == (one == other)", "strength > 0", check_pictures, "."
     ),
     "visits to the first of two values counted as those of the second": Mutant(
         TALLY,
