@@ -469,18 +469,25 @@ def log_z_of(machine):
     return np.logaddexp.reduce(hidden @ machine.hidden_bias + visible)
 
 
+def large_machine():
+    """Weights, visible and hidden biases."""
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(24, 12)), rng.normal(size=24), rng.normal(size=12)
+
+
+REFERENCES = [None, np.tile([0.8, 0.2], (24, 1))]
+
+
 @QUIET
-@pytest.mark.parametrize("reference", [None, 0.2])
+@pytest.mark.parametrize("reference", REFERENCES, ids=["uniform", "given"])
 def test_log_z_of_a_machine(reference):
     """The errors of eight runs are as large as they say, with any reference."""
-    rng = np.random.default_rng(3)
-    weights, visible, hidden = rng.normal(size=(24, 12)), rng.normal(size=24), rng.normal(size=12)
-    target, q = RBM(weights, visible, hidden), None
-    if reference is not None:
-        q = np.tile([1.0 - reference, reference], (24, 1))
+    target = RBM(*large_machine())
     off = []
     for seed in range(8):
-        sampler = make(n_burn_in=512, n_chains=4, reference=q, random_state=seed).fit(target)
+        sampler = make(n_burn_in=512, n_chains=4, reference=reference, random_state=seed).fit(
+            target
+        )
         sampler.sample(500)
         assert sampler.explorer_ == repr(GibbsSampler("layers"))
         assert sampler.log_z_error_ < 0.2
@@ -491,16 +498,13 @@ def test_log_z_of_a_machine(reference):
 
 @QUIET
 @pytest.mark.slow  # layers with evidence, and evidence at temperatures, are in the commit tier
-@pytest.mark.parametrize("reference", [None, 0.2])
+@pytest.mark.parametrize("reference", REFERENCES, ids=["uniform", "given"])
 def test_log_z_of_a_machine_with_evidence(reference):
-    rng = np.random.default_rng(3)
-    weights, visible, hidden = rng.normal(size=(24, 12)), rng.normal(size=24), rng.normal(size=12)
-    target, q = RBM(weights, visible, hidden), None
-    if reference is not None:
-        q = np.tile([1.0 - reference, reference], (24, 1))
+    weights, visible, hidden = large_machine()
+    target = RBM(weights, visible, hidden)
     on = np.array([0, 5])  # what is left is a machine of the others
     given = RBM(np.delete(weights, on, 0), np.delete(visible, on), hidden + weights[on].sum(axis=0))
-    sampler = make(n_burn_in=512, reference=q).fit(target.condition({0: 1, 5: 1}))
+    sampler = make(n_burn_in=512, reference=reference).fit(target.condition({0: 1, 5: 1}))
     sampler.sample(500)
     found = sampler.log_z_ - visible[on].sum() - log_z_of(given)
     assert abs(found) < 4 * sampler.log_z_error_ < 0.8
