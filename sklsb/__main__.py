@@ -500,6 +500,7 @@ def main(arguments: list[str] | None = None) -> int:
         warnings.simplefilter("always", UserWarning)
         try:
             code: int = args.run(args)
+            sys.stdout.flush()  # else only the end of the process sees that a reader has gone
         except KeyboardInterrupt:
             _tell("interrupted")
             code = INTERRUPTED
